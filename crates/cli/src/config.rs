@@ -1,4 +1,4 @@
-//! Which store: flag, environment, ./leasehold.toml, the user's configuration, the embedded one.
+//! Which store is used: that of the flag, the environment, ./leasehold.toml, the user's configuration, or the embedded one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
 use leasehold::core::name::Name;
 use leasehold::doctor;
+use leasehold::messages::Explanation;
 use leasehold::seen_tokens::{OtherStore, SeenTokens};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
@@ -15,7 +16,8 @@ use leasehold::text::MASK;
 use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
 
 use crate::args::Everywhere;
-use crate::exit::{FailKind, Failed};
+use crate::exit::{FailKind, Failed, by_kind};
+use crate::messages::config as say;
 use crate::out::Out;
 
 /// What to do about a place that is no store yet.
@@ -23,22 +25,22 @@ use crate::out::Out;
 pub enum Missing {
     /// A mistyped path or a share that is not mounted must not become a second store.
     Refuse,
-    /// `leasehold use` was asked to.
+    /// `leasehold use` makes it.
     Create,
 }
 
-/// The store to use, and who said so.
+/// The store to use, and where it was named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// As it is opened.
+    /// The URL that opens it.
     pub url: String,
-    /// As it is shown: without a password.
+    /// The URL without a password, for people.
     pub shown: String,
-    /// Nobody named a store.
+    /// No store was named.
     pub embedded: bool,
-    /// Where it was named.
+    /// Where it was named; empty if it is the embedded one.
     pub origin: String,
-    /// Stores whose keys and slots are new on this one: so says the file that names it.
+    /// `new_here` of the file that names it: other stores, whose keys and slots may be done again on this one.
     pub new_here: Vec<String>,
 }
 
@@ -50,20 +52,17 @@ fn env(name: &str) -> Option<OsString> {
 pub fn state_dir() -> Result<StateDir, Failed> {
     let checked = StateDir::locate(env).and_then(|dir| dir.ensure().map(|()| dir));
     checked.map_err(|e| match e.denied() {
-        true => Failed::new(FailKind::Denied, "denied", e.to_string()),
-        false => Failed::config(e.to_string()),
+        true => Failed::new(FailKind::Denied, "denied", Explanation::of(e)),
+        false => Failed::config(Explanation::of(e)),
     })
 }
 
-/// A variable that names the store. One that is set to nothing is a secret that did not arrive: whoever set it did
-/// not mean the store of this machine.
+/// The value of a variable that names the store. An empty one is probably a secret that was not passed on, so it does not
+/// mean the store of this machine.
 fn named_by(variable: &str) -> Result<Option<OsString>, Failed> {
     match std::env::var_os(variable) {
         Some(value) if value.to_str().is_some_and(|text| text.trim().is_empty()) => {
-            Err(Failed::config(format!(
-                "{variable} is set but empty: a secret that was not passed on? Nothing was run. Set it to the store, or \
-                 unset it"
-            )))
+            Err(say::empty_variable(variable))
         }
         value => Ok(value),
     }
@@ -76,7 +75,7 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         return named(url, "--store", here);
     }
     if let Some(url) = named_by("LEASEHOLD_STORE")? {
-        let url = url.into_string().map_err(|_| Failed::config("LEASEHOLD_STORE is not valid UTF-8"))?;
+        let url = url.into_string().map_err(|_| say::not_text("LEASEHOLD_STORE"))?;
         return named(&url, "LEASEHOLD_STORE", here);
     }
     if let Some(file) = named_by("LEASEHOLD_STORE_FILE")? {
@@ -91,13 +90,7 @@ pub fn choose(flags: &Everywhere, state: &StateDir) -> Result<Chosen, Failed> {
         return named(&url, &path.display().to_string(), beside(&path));
     }
     let url = embedded(&state.database());
-    Ok(Chosen {
-        shown: url.clone(),
-        url,
-        embedded: true,
-        origin: "nobody named a store".into(),
-        new_here: Vec::new(),
-    })
+    Ok(Chosen { shown: url.clone(), url, embedded: true, origin: String::new(), new_here: Vec::new() })
 }
 
 /// The store that the project here names.
@@ -111,12 +104,12 @@ pub fn of_project(flags: &Everywhere) -> Result<Option<Chosen>, Failed> {
     Ok(Some(Chosen { new_here, ..chosen }))
 }
 
-/// The directory that relative paths in a file start from, wherever it is read.
+/// The directory that relative paths in a file start from.
 pub fn beside(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new(""))
 }
 
-/// A store that is an argument of this command.
+/// A store that is an argument of the command.
 pub fn argument(url: &str, origin: &str) -> Result<Chosen, Failed> {
     named(url, origin, Path::new(""))
 }
@@ -125,32 +118,27 @@ pub fn argument(url: &str, origin: &str) -> Result<Chosen, Failed> {
 fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
     let url = url.trim();
     if shown(url) == url && url.contains(MASK) {
-        return Err(Failed::config(format!(
-            "{origin} is {url}: its password was masked, because a job gets no store credentials. Nothing was \
-             run. Put the URL into a file that only you can read and set LEASEHOLD_STORE_FILE, or run: \
-             leasehold use URL"
-        )));
+        return Err(say::masked(origin, url));
     }
-    let url = backends::named_store(url, origin, base)
-        .map_err(|why| Failed::new(FailKind::Config, "bad_url", format!("{why} Nothing was run.")))?;
+    let url = backends::named_store(url, origin, base).map_err(say::bad_url)?;
     Ok(Chosen { shown: shown(&url), url, embedded: false, origin: origin.into(), new_here: Vec::new() })
 }
 
-/// What names another store here before the user's configuration is asked.
+/// The variable or file that names another store and goes before the user's configuration.
 pub fn overriding(flags: &Everywhere, chosen: &Chosen) -> Option<String> {
     let set = |name: &&&str| std::env::var_os(name).is_some();
     if let Some(name) = ["LEASEHOLD_STORE", "LEASEHOLD_STORE_FILE"].iter().find(set) {
         return Some((*name).into());
     }
     let path = flags.config.as_deref().unwrap_or(Path::new("./leasehold.toml"));
-    // One that cannot be read stands in the way as well.
+    // One that cannot be read goes before it as well.
     let another = of_project(flags).map_or(true, |named| named.is_some_and(|named| named.url != chosen.url));
     another.then(|| path.display().to_string())
 }
 
-/// What a configuration file says.
+/// The content of a configuration file.
 struct ConfigFile {
-    /// And the file that says so.
+    /// Its URL, and the file that names it.
     store: Option<(String, PathBuf)>,
     new_here: Vec<String>,
 }
@@ -162,7 +150,7 @@ enum Whose {
     User,
 }
 
-/// Only the store is read: a job that is wrong must not stop runs that have nothing to do with it.
+/// Reads only the store: a mistake in one job must not stop runs of others.
 fn read_config(path: &Path, whose: Whose) -> Result<Option<ConfigFile>, Failed> {
     let Some(text) = config_file::text_of(path)? else { return Ok(None) };
     let reader = Reader::new(&text, path);
@@ -170,44 +158,41 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<ConfigFile>, Failed> 
     check_keys(&file, whose)?;
     let (url, secret_in) = (file.text("store")?, file.text("store_file")?);
     if url.is_some() && secret_in.is_some() {
-        return Err(file.bad("store_file", "store and store_file are both set; keep one").into());
+        return Err(file.bad("store_file", &say::two_stores()).into());
     }
     let url = match secret_in {
         Some(place) => Some(secret(&beside(path).join(place), "store_file")?),
         None => url,
     };
-    // As stores are shown, and so remembered: a password is masked already.
+    // As they are remembered: without passwords.
     let other =
         |url: &String| backends::named_store(url.trim(), "new_here", beside(path)).map(|url| shown(&url));
     let new_here = file.texts("new_here")?.unwrap_or_default();
     let new_here = new_here.iter().map(other).collect::<Result<Vec<_>, _>>();
     let new_here = new_here.map_err(|why| file.bad("new_here", &why))?;
     if url.is_none() && !new_here.is_empty() {
-        let why = "new_here goes with the store of the same file, and it names none";
-        return Err(file.bad("new_here", why).into());
+        return Err(file.bad("new_here", &say::new_here_without_store()).into());
     }
     Ok(Some(ConfigFile { store: url.map(|url| (url, path.to_path_buf())), new_here }))
 }
 
 fn check_keys(file: &Section<'_>, whose: Whose) -> Result<(), Failed> {
-    if let Some(astray) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
-        let why =
-            format!("{astray} belongs into the leasehold.toml of a project: here only a store is named");
-        return Err(file.bad(astray, &why).into());
+    if let Some(key) = PROJECT_KEYS.iter().find(|key| whose == Whose::User && file.has(key)) {
+        return Err(file.bad(key, &say::project_key(key)).into());
     }
     Ok(file.only(&[KEYS.as_slice(), &PROJECT_KEYS].concat())?)
 }
 
-/// Refuses a text that no command could read as the user's configuration, whatever store it names.
+/// Refuses a text that no command could read as the user's configuration.
 pub fn check_user_config(path: &Path, text: &str) -> Result<(), Failed> {
     check_keys(&Reader::new(text, path).file()?, Whose::User)
 }
 
-fn secret(path: &Path, what: &str) -> Result<String, Failed> {
+fn secret(path: &Path, origin: &str) -> Result<String, Failed> {
     let text = fs::read_to_string(path);
-    let text = text.map_err(|e| Failed::config(format!("cannot read {} ({what}): {e}", path.display())))?;
+    let text = text.map_err(|e| say::unreadable_secret(path.display(), origin, e))?;
     match text.trim() {
-        "" => Err(Failed::config(format!("{} ({what}) is empty", path.display()))),
+        "" => Err(say::empty_secret(path.display(), origin)),
         url => Ok(url.into()),
     }
 }
@@ -224,31 +209,16 @@ pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed>
     open_for(chosen, missing, Holders::Here)
 }
 
-/// The same for those who hold leases there.
+/// The same, for holders that may be elsewhere.
 pub fn open_for(chosen: &Chosen, missing: Missing, holders: Holders) -> Result<Box<dyn Store>, Failed> {
     if missing == Missing::Refuse && backends::is_unmade(&chosen.url) {
-        return Err(Failed::new(FailKind::Unreachable, "no_store", not_yet(chosen)));
+        return Err(Failed::new(FailKind::Unreachable, "no_store", say::no_store(&chosen.shown)));
     }
-    let opened = backends::open_to_examine(&chosen.url, holders).map_err(|e| {
-        let (kind, word) = match &e {
-            OpenError::Url(_) => (FailKind::Config, "bad_url"),
-            OpenError::Store(failure) => match failure.kind {
-                FailureKind::Unreachable => (FailKind::Unreachable, "store_unreachable"),
-                FailureKind::Denied => (FailKind::Denied, "denied"),
-                FailureKind::Unusable => (FailKind::Config, "store_unusable"),
-            },
-        };
-        Failed::new(kind, word, format!("{e} Nothing was run."))
+    let opened = backends::open_to_examine(&chosen.url, holders).map_err(|e| match &e {
+        OpenError::Url(_) => say::bad_url(e),
+        OpenError::Store(failure) => by_kind(failure.kind, say::not_opened(e)),
     })?;
     Ok(opened)
-}
-
-fn not_yet(chosen: &Chosen) -> String {
-    let shown = &chosen.shown;
-    format!(
-        "{shown} is not a leasehold store yet (is the share mounted?). Nothing was run. First time? \
-         leasehold use {shown}"
-    )
 }
 
 /// How further handles on the chosen store are opened.
@@ -257,18 +227,18 @@ pub fn opener(chosen: &Chosen) -> Opener {
     Arc::new(move || Ok(open()?))
 }
 
-/// The same, of handles that can be examined. None is made where there is no store yet.
+/// The same, of handles that can be examined. Where there is no store yet, none is made.
 pub fn examined_opener(chosen: &Chosen) -> doctor::Opener {
     let chosen = chosen.clone();
     Arc::new(move || match backends::is_unmade(&chosen.url) {
-        true => Err(Failure::new(FailureKind::Unreachable, not_yet(&chosen))),
+        true => Err(Failure::new(FailureKind::Unreachable, say::no_store(&chosen.shown).to_string())),
         false => backends::open_to_examine(&chosen.url, Holders::Here).map_err(Failure::from),
     })
 }
 
-/// A lease that ran on a store that machines share is never run on the embedded one: cron does not see
-/// what a shell's profile exports, and each machine would run it by itself. If only this machine uses the other store, it is
-/// said once.
+/// Refuses the embedded store to a lease that ran on a store that machines share. cron does not see the variables of a
+/// shell's profile, so each machine would run the lease by itself. If only this machine uses the other store, one line
+/// says so, once.
 pub fn refuse_wrong_store(
     chosen: &Chosen,
     memory: &SeenTokens,
@@ -280,26 +250,18 @@ pub fn refuse_wrong_store(
     }
     let others = memory.others(lease);
     if let Some(OtherStore { store, .. }) = others.iter().find(|other| other.shared) {
-        let password = if store.contains(MASK) { ", with the password in place of ***" } else { "" };
-        let message = format!(
-            "{lease} ran on {store} before and no store is set now. Nothing was run: another machine could \
-             run it at the same time. (cron does not read your shell's profile.) Run: leasehold use {store}{password} \
-             — or, to keep it on this machine alone from now on: leasehold use {EMBEDDED}"
-        );
-        return Err(Failed::new(FailKind::Config, "wrong_store", message));
+        let password = if store.contains(MASK) { say::with_password() } else { String::new() };
+        return Err(say::wrong_store(lease, store, password, EMBEDDED));
     }
     for OtherStore { store, .. } in others.iter().filter(|other| !other.told) {
-        // Also with --quiet: it is said once.
-        out.warn(&format!(
-            "{lease} ran on {store} before. No store is set now, so it runs on {}. To go on there: leasehold use {store}",
-            chosen.shown
-        ));
+        // Also with --quiet, because it is said only once.
+        out.warn(&say::ran_elsewhere(lease, store, &chosen.shown));
         memory.told(lease, store);
     }
     Ok(())
 }
 
-/// What our lines end with when leases protect against this machine only.
-pub fn scope(chosen: &Chosen) -> &'static str {
-    if chosen.embedded { " (this machine only)" } else { "" }
+/// The end of a line about a lease that protects against runs of this machine only.
+pub fn scope(chosen: &Chosen) -> String {
+    if chosen.embedded { say::this_machine_only() } else { String::new() }
 }

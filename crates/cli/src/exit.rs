@@ -1,12 +1,13 @@
-//! Every exit code, one meaning each. Scripts rely on these numbers.
+//! Every exit code, one meaning each. Scripts rely on these numbers; `messages/help.rs` explains them.
 
 use std::fmt::Display;
 
+use leasehold::core::store::FailureKind;
 use leasehold::messages::Explanation;
 use leasehold_run::config_file::BadFile;
 use leasehold_run::placeholders::BadTemplate;
 
-/// Ran, or rightly did nothing: skipped because busy.
+/// The command succeeded, or the run was skipped.
 pub const OK: u8 = 0;
 /// `acquire` or `break` found the lease held.
 pub const BUSY: u8 = 11;
@@ -14,39 +15,18 @@ pub const BUSY: u8 = 11;
 pub const USAGE: u8 = 64;
 /// The store or a target did not answer.
 pub const UNREACHABLE: u8 = 69;
-/// The lease was lost and the job stopped; or `renew` found it lost.
+/// The lease was lost and the job stopped, or `renew` found it lost.
 pub const LOST: u8 = 75;
-/// A write, or a start at a gate, was refused: stale token.
+/// A write, or a start at a gate, was refused because the token is old.
 pub const REFUSED: u8 = 76;
-/// We may not.
+/// Permission or credentials are missing.
 pub const DENIED: u8 = 77;
-/// Configuration, bad URL or path, unsafe store, wrong store.
+/// A wrong configuration, URL or path; an unsafe or wrong store.
 pub const CONFIG: u8 = 78;
-/// Needs a person: outcome unknown, store rewound.
+/// A person must decide: an outcome is unknown, or the store was rewound.
 pub const NEEDS_YOU: u8 = 79;
 
-/// What `leasehold help exit-codes` prints.
-pub const TABLE: &str = "\
-leasehold exits with:
-
-  the command's own code   the command ran under the lease to its end
-  0     also: skipped because somebody holds the lease, or it is done or cooling down (change with -E CODE)
-  1     tick: a run failed, was lost or could not be started, or the store did not answer on the way
-  11    busy (acquire, break); adopt: a job of the lease still runs here
-  64    usage: the command line makes no sense, or names what nothing knows (status, history, why, break, retry)
-  69    store or target unreachable
-  75    the lease was lost and the job stopped, or not started; or renew found it lost
-  76    a write, or a start at a gate, was refused: stale token
-  77    permission or credentials
-  78    configuration, bad URL or path, unsafe or wrong store
-  79    needs you: outcome unknown, failed too often, or the store was rewound
-  126   the command is not executable         127   command not found
-  128+n the command was ended by signal n; by --max-run: 143 or 137, and `killed` in --report
-
-A command may itself exit with one of these numbers; `run --json` and `--report-append FILE` tell which it was.
-";
-
-/// What kind of failure it is.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailKind {
     /// See [`BUSY`].
@@ -67,7 +47,7 @@ pub enum FailKind {
     Config,
     /// See [`NEEDS_YOU`].
     NeedsYou,
-    /// A signal ended us; the code says which.
+    /// A signal ended this process; the code says which.
     Interrupted(u8),
     /// The command could not be executed, or failed; with its own code.
     Command(u8),
@@ -89,7 +69,7 @@ impl FailKind {
         }
     }
 
-    /// What another process of ours ended with.
+    /// The kind of the failure that a child process of Leasehold reported by its exit code.
     pub fn of(code: u8) -> Self {
         use FailKind::{Busy, Config, Denied, Lost, NeedsYou, Refused, Unreachable, Usage};
         let known = [Busy, Usage, Unreachable, Lost, Refused, Denied, Config, NeedsYou];
@@ -124,7 +104,7 @@ impl Failed {
         Self { told: self.told.meaning(means), ..self }
     }
 
-    /// The same for a command that only looks: it was asked to run nothing.
+    /// The same for a command that runs no job, so it need not say that nothing was run.
     pub fn of_a_look(self) -> Self {
         self.meaning("")
     }
@@ -137,6 +117,15 @@ impl Failed {
     /// Something wrong with the configuration.
     pub fn config(told: impl Into<Explanation>) -> Self {
         Self::new(FailKind::Config, "config", told)
+    }
+}
+
+/// A failure of the store.
+pub fn by_kind(kind: FailureKind, told: impl Into<Explanation>) -> Failed {
+    match kind {
+        FailureKind::Unreachable => Failed::new(FailKind::Unreachable, "store_unreachable", told),
+        FailureKind::Denied => Failed::new(FailKind::Denied, "denied", told),
+        FailureKind::Unusable => Failed::new(FailKind::Config, "store_unusable", told),
     }
 }
 
@@ -159,8 +148,8 @@ mod tests {
     #[test]
     fn a_file_that_is_wrong_is_a_configuration_that_starts_nothing() {
         let failed = Failed::from(BadFile("leasehold.toml:4: what is that".into()));
-        assert_eq!(failed.code(), 78);
-        assert_eq!(failed.told.to_string(), "leasehold.toml:4: what is that. Nothing was started");
-        assert_eq!(failed.of_a_look().told.to_string(), "leasehold.toml:4: what is that");
+        assert_eq!((failed.code(), failed.word), (78, "config"));
+        assert!(!failed.told.means.is_empty());
+        assert_eq!(failed.of_a_look().told.means, "");
     }
 }

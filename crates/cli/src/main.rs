@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use out::Out;
 
 fn main() -> ExitCode {
-    // Or a limit on the size of files would end us in the middle of a write, and leave the job alone.
+    // `ulimit -f` must not end this process in the middle of a write: the job would go on without it.
     leasehold_run::runner::spawn::outlive_full_files();
     if let Some(code) = cmd::push::as_helper() {
         return ExitCode::from(code);

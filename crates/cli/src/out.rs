@@ -1,4 +1,4 @@
-//! What we say and where: human lines on stderr, `--json` on stdout, nothing in between the job's own.
+//! Where output goes: lines for people to stderr, objects of `--json` to stdout.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -9,20 +9,21 @@ use leasehold::text::{escaped, one_line};
 use serde_json::{Value, json};
 
 use crate::args::{Color, Everywhere};
-use crate::exit::{FailKind, Failed};
+use crate::exit::Failed;
+use crate::messages::report as messages;
 
-/// How to talk.
+/// How much is said, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct Out {
     /// One object per line on stdout.
     pub json: bool,
-    /// Nothing, unless something is wrong.
+    /// Only what is wrong.
     pub quiet: bool,
-    /// Also what is rarely asked for.
+    /// Details too.
     pub verbose: bool,
-    /// Somebody is watching stderr.
+    /// stderr is a terminal.
     terminal: bool,
-    /// Rather leave a line out than wait for whoever reads stderr.
+    /// Leave a line out rather than wait for the reader of stderr.
     hurried: bool,
 }
 
@@ -46,22 +47,22 @@ impl Out {
         }
     }
 
-    /// Nothing was asked for.
+    /// Without flags and without a terminal.
     pub fn plain() -> Self {
         Self { json: false, quiet: false, verbose: false, terminal: false, hurried: false }
     }
 
-    /// The same while a job runs: a reader that stands still must not keep us from ending the job.
+    /// The same while a job runs: a reader that stopped must not keep this process from ending the job.
     pub fn hurried(&self) -> Self {
         Self { hurried: true, ..*self }
     }
 
-    /// Whether the ordinary course of things is worth a line: somebody watches, or asked for it.
+    /// Whether ordinary events get a line: stderr is a terminal, or --verbose was given.
     pub fn chatty(&self) -> bool {
         !self.quiet && (self.terminal || self.verbose)
     }
 
-    /// A line for the ordinary course of things.
+    /// A line about an ordinary event.
     pub fn chat(&self, text: &str) {
         if self.chatty() {
             self.say(text);
@@ -75,7 +76,7 @@ impl Out {
         }
     }
 
-    /// A line that is said whatever was asked for: something is wrong.
+    /// A line that is always said, also with `--quiet`: something is wrong.
     pub fn warn(&self, text: &str) {
         self.say(text);
     }
@@ -101,18 +102,18 @@ impl Out {
 
     fn say(&self, text: &str) {
         let text = one_line(text);
-        // A pipe that says it is ready has room for this much, and not for any line whatever.
+        // A pipe that says it is ready has room for this much, not for a line of any length.
         let text = if self.hurried { shortened(&text) } else { text.into() };
         if self.hurried && !takes_a_line(std::io::stderr().as_fd()) {
             return;
         }
-        // In one piece: others may write to the same pipe.
+        // In one write: others may write to the same pipe.
         let _ = anstream::stderr().lock().write_all(format!("leasehold: {text}\n").as_bytes());
     }
 
     /// One object on stdout; whether anyone still reads.
     pub fn object(&self, value: &Value) -> bool {
-        // Not by way of what takes colours out, for it takes out characters of others too.
+        // Not through anstream: what removes colours removes other characters too.
         written(writeln!(io::stdout().lock(), "{}", escaped(&value.to_string())))
     }
 }
@@ -135,16 +136,16 @@ pub fn line(text: &str) -> bool {
     as_is(&one_line(text))
 }
 
-/// Text on stdout that is for a shell, all our own, or coloured by us: whoever colours it calls `one_line` on what
-/// others wrote. A reader that went away is no reason to panic; whether it is still there.
+/// Text on stdout for a shell, or with colours: the caller has called `one_line` on text that others wrote. Whether
+/// anyone still reads; a closed pipe is no reason to panic.
 pub fn as_is(text: &str) -> bool {
     written(writeln!(anstream::stdout().lock(), "{text}"))
 }
 
-/// Something of stdout was lost, and not because its reader had seen enough.
+/// Some output could not be written, and not because its reader closed the pipe.
 static UNWRITTEN: AtomicBool = AtomicBool::new(false);
 
-/// Whether it could be written; if not, [`all_written`] will tell.
+/// Whether it could be written. If not, [`all_written`] fails.
 pub fn written(result: io::Result<()>) -> bool {
     if result.as_ref().is_err_and(|e| e.kind() != io::ErrorKind::BrokenPipe) {
         UNWRITTEN.store(true, Ordering::Relaxed);
@@ -152,24 +153,17 @@ pub fn written(result: io::Result<()>) -> bool {
     result.is_ok()
 }
 
-/// Whether something of stdout was lost.
+/// Whether some output could not be written.
 pub fn lost() -> bool {
     UNWRITTEN.load(Ordering::Relaxed)
 }
 
-/// The code, unless what was asked for could not be printed.
+/// The code, unless some output could not be written.
 pub fn all_written(code: u8) -> Result<u8, Failed> {
-    match lost() {
-        false => Ok(code),
-        true => Err(Failed::new(
-            FailKind::Config,
-            "output",
-            "the output could not be written (is the disk full?)",
-        )),
-    }
+    if lost() { Err(messages::output_lost()) } else { Ok(code) }
 }
 
-/// Lines of ours on stderr, as they are.
+/// Lines on stderr, as they are.
 pub fn say(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "leasehold: {text}");
 }

@@ -1,4 +1,4 @@
-//! `--report`, `--report-append` and `--json` of `run`: the truth that an exit code alone cannot tell.
+//! `--report`, `--report-append` and `--json` of `run`: how a run ended, which an exit code alone cannot say.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,23 +12,22 @@ use leasehold_run::runner::run::{RunResult, RunSpec};
 use serde_json::{Value, json};
 
 use crate::args::ReportArgs;
-use crate::cmd::item_args;
 use crate::cmd::run::ReportOptions;
-use crate::exit::{FailKind, Failed};
+use crate::cmd::{holder, item_args};
+use crate::exit::Failed;
+use crate::messages::report as say;
 use crate::out::{self, Out};
 
-/// Finds out before anything is run whether a report can be written.
+/// Checks, before anything is run, that a report can be written.
 pub fn check(reports: &ReportArgs) -> Result<(), Failed> {
-    reports.report.iter().chain(&reports.report_append).try_for_each(|path| {
-        state::check_writable(path).map_err(|e| {
-            let message =
-                format!("the report could not be written to {}: {e}. Nothing was run", path.display());
-            Failed::new(FailKind::Config, "report", message)
-        })
-    })
+    reports
+        .report
+        .iter()
+        .chain(&reports.report_append)
+        .try_for_each(|path| state::check_writable(path).map_err(|e| say::unwritable(path.display(), e)))
 }
 
-/// Writes what happened where it was asked for. Failing to is told, and changes no exit code.
+/// Writes the report to each place that was asked for. A report that cannot be written changes no exit code.
 pub fn write(reports: &ReportArgs, out: &Out, record: impl FnOnce() -> Value) {
     let ReportArgs { report, report_append } = reports;
     if report.is_none() && report_append.is_none() && !out.json {
@@ -36,11 +35,9 @@ pub fn write(reports: &ReportArgs, out: &Out, record: impl FnOnce() -> Value) {
     }
     let value = record();
     let outcome = value["outcome"].as_str().unwrap_or("?");
-    // A reader that went away has seen enough.
+    // A reader that closed the pipe wants no more.
     if out.json && !out.object(&value) && out::lost() {
-        out.warn(&format!(
-            "the run is over ({outcome}), but the object could not be written to stdout (is the disk full?)"
-        ));
+        out.warn(&say::object_lost(outcome));
     }
     let line = format!("{value}\n");
     let replaced =
@@ -48,30 +45,27 @@ pub fn write(reports: &ReportArgs, out: &Out, record: impl FnOnce() -> Value) {
     let appended = report_append.as_ref().map(|path| (path, append(path, &line)));
     for (path, written) in replaced.into_iter().chain(appended) {
         if let Err(e) = written {
-            let shown = path.display();
-            out.warn(&format!(
-                "the run is over ({outcome}), but its report could not be written to {shown}: {e}"
-            ));
+            out.warn(&say::file_lost(outcome, path.display(), e));
         }
     }
 }
 
-/// What a skip says stands only where no report is yet: who looks there wants to know how the last run ended.
+/// A skip never replaces a report: its reader wants to know how the last run ended.
 fn replace(path: &Path, line: &str, skipped: bool) -> io::Result<()> {
     if skipped && fs::metadata(path).is_ok_and(|found| found.len() > 0) {
         return Ok(());
     }
-    // A run may have ended since the look: its report is not removed.
+    // A run may have ended since that check: its report is kept.
     if skipped { append(path, line) } else { save(OpenOptions::new().write(true).truncate(true), path, line) }
 }
 
-/// In one write, so that lines of several runs do not mix. A line that a full disk cut off stays a line of its own.
+/// In one write, so that lines of several runs do not mix. A line that a full disk cut off is ended first.
 fn append(path: &Path, line: &str) -> io::Result<()> {
     let line = if is_cut_off(path) { format!("\n{line}") } else { line.into() };
     save(OpenOptions::new().append(true), path, &line)
 }
 
-/// Whether a file ends in the middle of a line. A pipe has no end to look at.
+/// Whether a file ends in the middle of a line. A pipe has no end.
 fn is_cut_off(path: &Path) -> bool {
     let last = || {
         let mut file = fs::File::open(path)?;
@@ -83,13 +77,13 @@ fn is_cut_off(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file()) && last().is_ok_and(|last| last != *b"\n")
 }
 
-/// Into a pipe that nobody reads it fails, rather than wait for somebody who may never come.
+/// Fails for a pipe without a reader, instead of waiting for one.
 fn save(how: &mut OpenOptions, path: &Path, line: &str) -> io::Result<()> {
     let at_once = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     how.create(true).custom_flags(at_once).open(path)?.write_all(line.as_bytes())
 }
 
-/// A run that came to nothing before a lease was asked for.
+/// A run that failed before it asked for a lease.
 pub fn early(args: &ReportOptions<'_>, failed: &Failed) -> Value {
     json!({
         "v": 1,
@@ -103,8 +97,8 @@ pub fn early(args: &ReportOptions<'_>, failed: &Failed) -> Value {
     })
 }
 
-/// A run whose item is not to be run now.
-pub fn item(spec: &RunSpec, opened: &Opened, told: &Result<u8, Failed>) -> Value {
+/// A run whose item is not run now.
+pub fn item(spec: &RunSpec, opened: &Opened, result: &Result<u8, Failed>) -> Value {
     let (outcome, reason) = item_args::outcome(opened);
     json!({
         "v": 1,
@@ -112,14 +106,14 @@ pub fn item(spec: &RunSpec, opened: &Opened, told: &Result<u8, Failed>) -> Value
         "job": spec.job.as_str(),
         "lease": spec.leases[0].as_str(),
         "run_id": spec.run_id,
-        "exit": told.as_ref().map_or_else(|failed| failed.code(), |code| *code),
+        "exit": result.as_ref().map_or_else(|failed| failed.code(), |code| *code),
         "duration_s": 0.0,
         "outcome": outcome,
         "reason": reason,
     })
 }
 
-/// What became of a run, in a word.
+/// The outcome of a run, in a word.
 pub fn outcome(ran: &RunResult) -> &'static str {
     match &ran.outcome {
         Outcome::Busy(_) => ItemState::Skipped.word(),
@@ -130,9 +124,9 @@ pub fn outcome(ran: &RunResult) -> &'static str {
     }
 }
 
-/// What happened.
-pub fn record(spec: &RunSpec, ran: &RunResult, told: &Result<u8, Failed>) -> Value {
-    let exit = match told {
+/// A run that asked for a lease.
+pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> Value {
+    let exit = match result {
         Ok(code) => *code,
         Err(failed) => failed.code(),
     };
@@ -150,20 +144,22 @@ pub fn record(spec: &RunSpec, ran: &RunResult, told: &Result<u8, Failed>) -> Val
         value["token"] = granted.token.get().into();
     }
     if let Outcome::Busy(busy) = &ran.outcome {
-        value["holder"] = format!("{}/{}", busy.holder.host, busy.holder.pid).into();
+        value["holder"] = holder::shown(&busy.holder).into();
         value["token"] = busy.token.get().into();
         value["expires_in_s"] = busy.ends_in.map(|d| d.as_secs_f64()).into();
     }
-    let outcome = outcome(ran);
-    let reason = match (&ran.outcome, outcome) {
-        (Outcome::Busy(_), _) => Some(SettleReason::Overlap.word()),
-        (Outcome::Lost { why, .. }, _) => Some(word(why)),
-        (Outcome::Finished { stopped: Some(why @ StopReason::MaxRun), .. }, _) => Some(word(why)),
-        (_, "killed") => Some("interrupted"),
-        (_, "failed") => told.as_ref().err().map(|f| f.word),
-        _ => None,
+    let reason = match &ran.outcome {
+        Outcome::Busy(_) => Some(SettleReason::Overlap.word()),
+        Outcome::Lost { why, .. } | Outcome::Finished { stopped: Some(why @ StopReason::MaxRun), .. } => {
+            Some(word(why))
+        }
+        Outcome::Finished { state: ItemState::Killed, .. } => Some("interrupted"),
+        Outcome::Finished { state: ItemState::Failed, .. } | Outcome::NotStarted(_) => {
+            result.as_ref().err().map(|failed| failed.word)
+        }
+        Outcome::Finished { .. } | Outcome::Granted(_) => None,
     };
-    value["outcome"] = outcome.into();
+    value["outcome"] = outcome(ran).into();
     if let Some(reason) = reason {
         value["reason"] = reason.into();
     }

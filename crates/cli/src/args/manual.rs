@@ -6,6 +6,8 @@ use clap::Args;
 use leasehold::core::ids::Token;
 use leasehold_run::duration;
 
+use crate::messages::help::bad_token;
+
 /// `acquire`
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -15,7 +17,7 @@ Examples:
   leasehold renew NAME --token \"$T\"
   leasehold release NAME --token \"$T\"
 
-Nothing renews in between: renew before the ttl ends, or use `leasehold run`, which does.")]
+Nothing renews the lease for you: renew it before the TTL has passed, or use `leasehold run`.")]
 pub struct AcquireArgs {
     /// The thing that must not be touched twice
     pub name: String,
@@ -25,7 +27,7 @@ pub struct AcquireArgs {
     /// Wait this long for a busy lease
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub wait: Option<Duration>,
-    /// What this work is called in status [default: NAME]
+    /// Name of this work in status [default: NAME]
     #[arg(long, value_name = "LABEL")]
     pub job: Option<String>,
     /// Print export lines for the shell instead of the token
@@ -46,20 +48,20 @@ pub struct ManualArgs {
 /// A token as `acquire` printed it.
 pub fn token(text: &str) -> Result<Token, String> {
     let token = text.parse().ok().and_then(Token::new);
-    token.ok_or_else(|| format!("{text:?} is not a token: a token is a whole number from 1 to 2^53 - 1"))
+    token.ok_or_else(|| bad_token(format!("{text:?}")))
 }
 
 /// `break`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The holder is asked to stop: at its next renewal it ends its job and gives the lease back. If it does not \
-answer, its lease ends by itself. Then the lease is free, and the exit code is 0; with --take it is yours, as if \
-acquired by hand. With --now nobody is waited for, and the old job may still be running: only a fence at the \
-target protects you then.")]
+The holder is asked to stop: at its next renewal it stops its job and releases the lease. If it does not answer, \
+its lease expires. Then the lease is free, and the exit code is 0; with --take it is yours, as if acquired by hand. \
+With --now the command does not wait, and the old job may still be running: only a fence at the target protects you \
+then.")]
 pub struct BreakArgs {
     /// The lease
     pub name: String,
-    /// Hold the lease afterwards, instead of leaving it free; prints the token
+    /// Take the lease afterwards, and print the token
     #[arg(long)]
     pub take: bool,
     /// With --take: how long your lease lasts unless renewed

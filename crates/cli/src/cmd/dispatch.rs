@@ -2,39 +2,62 @@
 
 use super::*;
 use crate::args::{Cli, Command};
+use crate::exit::Failed;
 use crate::out::{self, Out};
 
-/// The command that was typed; its exit code.
+/// Carries out the command that was typed; its exit code.
 pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
+    let done = carry_out(cli, out);
+    let done = if prints(&cli.command) { done.and_then(out::all_written) } else { done };
+    if runs_no_job(&cli.command) { done.map_err(Failed::of_a_look) } else { done }
+}
+
+/// Whether the command was typed for its output: it fails if the output cannot be written.
+fn prints(command: &Command) -> bool {
+    use Command::{Completions, Doctor, Fence, Guard, Help, History, Man, Plan, Status, Why};
+    matches!(
+        command,
+        Completions(_)
+            | Doctor(_)
+            | Fence(_)
+            | Guard(_)
+            | Help(_)
+            | History(_)
+            | Man(_)
+            | Plan(_)
+            | Status(_)
+            | Why(_)
+    )
+}
+
+/// Whether the command could not have run a job: its failures need not say that nothing was run.
+fn runs_no_job(command: &Command) -> bool {
+    use Command::{Doctor, History, Pause, Resume, Retry, Status, Why};
+    matches!(command, Doctor(_) | History(_) | Pause(_) | Resume(_) | Retry(_) | Status(_) | Why(_))
+}
+
+fn carry_out(cli: &Cli, out: &Out) -> Result<u8, Failed> {
     let flags = &cli.everywhere;
     match &cli.command {
         Command::Run(args) => run::run(flags, args, out),
         Command::Once(args) => once::run(flags, args, out),
-        Command::History(args) => {
-            history::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
-        }
-        Command::Why(args) => {
-            why::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
-        }
+        Command::History(args) => history::run(flags, args, out),
+        Command::Why(args) => why::run(flags, args, out),
         Command::Daemon(args) => daemon::daemon(flags, args, out),
         Command::Tick(args) => daemon::tick(flags, args, out),
-        Command::Plan(args) => plan::run(flags, args, out).and_then(out::all_written),
-        Command::Pause(args) => pause::run(flags, args, true, out).map_err(Failed::of_a_look),
-        Command::Resume(args) => pause::run(flags, args, false, out).map_err(Failed::of_a_look),
+        Command::Plan(args) => plan::run(flags, args, out),
+        Command::Pause(args) => pause::run(flags, args, true, out),
+        Command::Resume(args) => pause::run(flags, args, false, out),
         Command::Step(args) => step::run(args, out),
-        Command::Retry(args) => retry::run(flags, args, out).map_err(Failed::of_a_look),
+        Command::Retry(args) => retry::run(flags, args, out),
         Command::Write(args) => write::run(args, out),
         Command::Push(args) => push::run(args, out),
         Command::Read(args) => read::run(args, out),
         Command::Gate(args) => gate::run(flags, args, out),
-        Command::Fence(args) => fence::run(flags, args, out).and_then(out::all_written),
-        Command::Guard(args) => guard::run(args, out).and_then(out::all_written),
-        Command::Status(args) => {
-            status::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
-        }
-        Command::Doctor(args) => {
-            doctor::run(flags, args, out).and_then(out::all_written).map_err(Failed::of_a_look)
-        }
+        Command::Fence(args) => fence::run(flags, args, out),
+        Command::Guard(args) => guard::run(args, out),
+        Command::Status(args) => status::run(flags, args, out),
+        Command::Doctor(args) => doctor::run(flags, args, out),
         Command::Acquire(args) => manual::acquire(flags, args, out),
         Command::Renew(args) => manual::renew(flags, args, out),
         Command::Release(args) => manual::release(flags, args, out),
@@ -47,8 +70,8 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Demo(args) if args.git => demo::git::run(out),
         Command::Demo(_) => demo::run(out),
         Command::DemoActor(args) => demo::actor::run(args),
-        Command::Help(args) => help::help(args).and_then(out::all_written),
-        Command::Completions(args) => out::all_written(help::completions(args)),
-        Command::Man(args) => help::man(args).and_then(out::all_written),
+        Command::Help(args) => help::help(args),
+        Command::Completions(args) => Ok(help::completions(args)),
+        Command::Man(args) => help::man(args),
     }
 }

@@ -5,6 +5,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::args::{Cli, CompletionsArgs, HelpArgs, ManArgs};
 use crate::exit::{self, Failed};
+use crate::messages::help as say;
 use crate::out;
 
 /// Help for a command, the exit codes, or the file of jobs.
@@ -13,9 +14,9 @@ pub fn help(args: &HelpArgs) -> Result<u8, Failed> {
     let topic: Vec<&str> = args.topic.iter().map(String::as_str).collect();
     match &topic[..] {
         [] => out::written(cli.print_help()),
-        ["exit-codes"] => out::as_is(exit::TABLE.trim_end()),
+        ["exit-codes"] => out::as_is(&exit_codes()),
         ["leasehold.toml"] => out::as_is(&leasehold_run::jobs::reference()),
-        // The same as `leasehold TOPIC --help`, whatever that is.
+        // The same as `leasehold TOPIC --help`.
         words => {
             let typed = ["leasehold"].iter().chain(words).chain(&["--help"]);
             cli.build();
@@ -26,6 +27,27 @@ pub fn help(args: &HelpArgs) -> Result<u8, Failed> {
         }
     };
     Ok(exit::OK)
+}
+
+/// The table of exit codes.
+fn exit_codes() -> String {
+    let rows = [
+        ("0", say::exit_0()),
+        ("1", say::exit_1()),
+        ("11", say::exit_11()),
+        ("64", say::exit_64()),
+        ("69", say::exit_69()),
+        ("75", say::exit_75()),
+        ("76", say::exit_76()),
+        ("77", say::exit_77()),
+        ("78", say::exit_78()),
+        ("79", say::exit_79()),
+        ("126", say::exit_126()),
+        ("127", say::exit_127()),
+        ("128+n", say::exit_128()),
+    ];
+    let rows: Vec<String> = rows.iter().map(|(code, meaning)| format!("  {code:<6}{meaning}")).collect();
+    format!("{}\n\n{}\n\n{}", say::exit_codes(), rows.join("\n"), say::exit_codes_of_commands())
 }
 
 /// A completion script on stdout.
@@ -64,10 +86,10 @@ fn page(command: &clap::Command) -> String {
 }
 
 fn no_command(name: &str) -> Failed {
-    Failed::usage(format!("there is no command {name:?}. See: leasehold --help"))
+    say::no_command(format!("{name:?}"))
 }
 
-/// clap's own 2 is never used: to an agent's hook it would mean "block".
+/// The exit code for a command line that clap refused. Its own code, 2, would mean "block" to an agent's hook.
 pub fn usage(error: &clap::Error) -> u8 {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
@@ -89,7 +111,7 @@ pub fn usage(error: &clap::Error) -> u8 {
     }
 }
 
-/// Whether a shell is about to evaluate what we print: `acquire --eval`.
+/// Whether a shell evaluates the output: `acquire --eval`.
 fn for_eval(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
     let args: Vec<_> = args.skip(1).take_while(|arg| arg != "--").collect();
     args.iter().any(|arg| arg == "acquire") && args.iter().any(|arg| arg == "--eval")

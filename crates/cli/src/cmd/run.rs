@@ -14,6 +14,7 @@ use leasehold::core::name::Name;
 use leasehold::core::session::{NotStarted, Outcome};
 use leasehold::core::timing::TimingWishes;
 use leasehold::host;
+use leasehold::messages::Explanation;
 use leasehold::other_stores::OtherStores;
 use leasehold::run_fences::Fences;
 use leasehold::stores::Store;
@@ -36,7 +37,7 @@ use crate::messages::run as say;
 use crate::out::Out;
 use crate::report;
 
-/// Runs it; the exit code is the command's own, or one of ours.
+/// Runs the command. The exit code is that of the command, or one of Leasehold's.
 pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
     if args.observe {
         return observe::run(flags, args, out);
@@ -52,28 +53,28 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     carry_out(&asked, prepare(flags, args), out, |_| ())
 }
 
-/// What was asked for, as far as it is about how a run is told of.
+/// How a run is reported.
 pub struct ReportOptions<'a> {
-    /// The lease, as it was named.
+    /// The lease.
     pub lease: &'a str,
-    /// What the work is called, if not as the lease.
+    /// The name of the job, if it is not that of the lease.
     pub job: Option<&'a str>,
-    /// What a skip exits with.
+    /// The exit code of a skip.
     pub skip_exit: u8,
     /// Where reports go.
     pub reports: &'a ReportArgs,
-    /// What this machine saw done on another store is done again on this one.
+    /// Items that this machine saw done on another store may be done again on this one.
     pub new_here: bool,
 }
 
-/// Runs what is prepared, and tells of it. `left` hears what came of it, if it came that far.
+/// Runs what is prepared, and reports it. `left` gets the result of the run, if there is one.
 fn carry_out(
     args: &ReportOptions<'_>,
     prepared: Result<(RunSpec, Fences, OpenedStore), Failed>,
     out: &Out,
     left: impl FnOnce(&RunResult),
 ) -> Result<u8, Failed> {
-    // What keeps it from being run belongs into the report too.
+    // A run that could not start is reported too.
     let early = |failed: Failed| {
         report::write(args.reports, out, || report::early(args, &failed));
         failed
@@ -83,7 +84,7 @@ fn carry_out(
         return nothing;
     }
     other_stores::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
-    // Now: it did not run on a store that refused it.
+    // Not earlier: a store that refused the lease does not keep it.
     super::enrol(&opened, &spec.leases).map_err(early)?;
     let OpenedStore { chosen, store, memory, state } = opened;
     if let Some(caution) = store.facts().caution {
@@ -124,21 +125,21 @@ fn carry_out(
         if let Some(held_off) = opened.held_off().filter(|_| not_run) {
             // It is the key, where there is one that was asked for.
             let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
-            let told = item_args::not_run(held_off, item, args.skip_exit, &chosen, out);
-            report::write(args.reports, out, || report::item(&spec, held_off, &told));
-            return told;
+            let result = item_args::not_run(held_off, item, args.skip_exit, &chosen, out);
+            report::write(args.reports, out, || report::item(&spec, held_off, &result));
+            return result;
         }
     }
     let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
         (NotStarted::Seal { release, .. }, Some(error)) => target_args::not_sealed(error, *release),
         _ => not_started(why, &chosen, &spec.leases[0], Aim::Run),
     };
-    let told = progress.ended(&ran, args.skip_exit, refusal);
-    report::write(args.reports, out, || report::record(&spec, &ran, &told));
-    told
+    let result = progress.ended(&ran, args.skip_exit, refusal);
+    report::write(args.reports, out, || report::record(&spec, &ran, &result));
+    result
 }
 
-/// Whether there is nothing to do, as far as can be seen without a lease.
+/// Whether the item need not be run, as far as a look without the lease can say.
 fn nothing_to_do(
     args: &ReportOptions<'_>,
     spec: &RunSpec,
@@ -146,9 +147,9 @@ fn nothing_to_do(
     out: &Out,
 ) -> Option<Result<u8, Failed>> {
     let item = spec.item.as_ref()?;
-    // One that fails is asked again, under the lease, by somebody who can wait.
+    // If the look fails, the item is read again under the lease, where there is time to wait.
     let found = leasehold::ledger::peek(opened.store.as_mut(), item).ok()??;
-    // What others do for this machine is kept there too.
+    // The machine also remembers the lease if another machine did the work.
     if let Err(failed) = super::enrol(opened, &spec.leases) {
         report::write(args.reports, out, || report::early(args, &failed));
         return Some(Err(failed));
@@ -156,22 +157,22 @@ fn nothing_to_do(
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
         other_stores::warn_unnoted(&item.subject, &e, out);
     }
-    let told = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
-    report::write(args.reports, out, || report::item(spec, &found, &told));
-    Some(told)
+    let result = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
+    report::write(args.reports, out, || report::item(spec, &found, &result));
+    Some(result)
 }
 
-/// Everything that can be wrong before a lease is asked for.
+/// Checks everything that can be wrong before a lease is asked for.
 fn prepare(flags: &Everywhere, args: &RunArgs) -> Result<(RunSpec, Fences, OpenedStore), Failed> {
-    // Before anything is spent: a typo must not cost a token or block another machine.
+    // First: a typo must not cost a token or block another machine.
     let order = Order::read(args)?;
-    // Once: opening the store may take until the next slot, or past midnight.
+    // Read once: opening the store may take until the next slot, or past midnight.
     let when = item_args::moment(flags, args, &order.job)?;
     let fences = target_args::fences(&args.manner.fence, &order.leases, &order.job, &when, flags)?;
     on_store(flags, fences, &order.leases.clone(), |store| order.spec(args, store, &when))
 }
 
-/// Opens the store, and makes ready what a run on it needs.
+/// Opens the store and prepares a run on it.
 fn on_store(
     flags: &Everywhere,
     (mut fences, gates): (Fences, Option<Gates>),
@@ -186,13 +187,13 @@ fn on_store(
     spec.gates = gates;
     spec.seen = spec.item.is_some().then(|| OtherStores::new(&opened.state, &opened.chosen.shown));
     if spec.item.is_some() || spec.gates.is_some() {
-        spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(e.to_string()))?);
+        spec.sockets = Some(opened.state.sockets().map_err(|e| Failed::config(Explanation::of(e)))?);
     }
     other_stores::told_by_file(&opened)?;
     Ok((spec, fences, opened))
 }
 
-/// What is asked for, as far as it can be told without a store.
+/// What is asked for, as far as it is known without a store.
 struct Order {
     leases: Vec<Name>,
     job: Name,
@@ -210,7 +211,7 @@ impl Order {
         Ok(Self { program: find(&args.command[0], path.as_deref(), &leases[0], hint)?, leases, job, run_id })
     }
 
-    /// What to run, with timing that this store supports.
+    /// The run, with timing that this store supports.
     fn spec(self, args: &RunArgs, store: &dyn Store, when: &Moment) -> Result<RunSpec, Failed> {
         let Self { leases, job, program, run_id } = self;
         let max_run = duration::parse_or_none(&args.manner.max_run).map_err(say::bad_max_run)?;
@@ -233,15 +234,15 @@ impl Order {
     }
 }
 
-/// The terminal's settings, if it is ours to set.
+/// The terminal's settings, if stdin is one.
 fn terminal() -> Option<Termios> {
     tcgetattr(std::io::stdin()).ok()
 }
 
-/// A program that was killed had no chance to undo what it did to the terminal.
+/// Resets the terminal: a program that was killed could not do so itself.
 fn restore(before: &Termios) {
     let stdin = std::io::stdin();
-    // In the background this would stop us.
+    // A background process that sets the terminal is stopped.
     if tcgetpgrp(&stdin).is_ok_and(|group| group == rustix::process::getpgrp()) {
         let _ = tcsetattr(&stdin, OptionalActions::Now, before);
     }
@@ -267,7 +268,7 @@ fn leases(args: &RunArgs) -> Result<Vec<Name>, Failed> {
     Ok(leases)
 }
 
-/// The program of a command, along this path.
+/// Finds the program of a command on this PATH.
 fn find(
     command: &OsStr,
     path: Option<&OsStr>,
@@ -276,12 +277,12 @@ fn find(
 ) -> Result<Program, Failed> {
     lookup(command, path).map_err(|e| {
         let hint = if e.exit_code() == 127 { hint() } else { None };
-        let told = say::no_command(&e, lease, hint.unwrap_or_default());
-        Failed::new(FailKind::Command(e.exit_code()), "command", told)
+        let why = say::no_command(&e, lease, hint.unwrap_or_default());
+        Failed::new(FailKind::Command(e.exit_code()), "command", why)
     })
 }
 
-/// Long or odd run ids would not survive an environment or a look through `/proc`.
+/// Run ids are passed in the environment and searched for in `/proc`, so they must be short and plain.
 fn run_id(args: &RunArgs) -> Result<String, Failed> {
     let Some(id) = &args.run_id else { return Ok(host::fresh_run_id(None)) };
     let good = |c: char| c.is_ascii_alphanumeric() || "._:/@-".contains(c);

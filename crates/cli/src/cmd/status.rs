@@ -208,7 +208,7 @@ fn show(rows: &[LeaseRow], opened: &OpenedStore, only: Option<&Name>, out: &Out)
     if rows.is_empty() {
         let (store, scope) = (&chosen.shown, scope(chosen));
         return out::line(
-            &only.map_or_else(|| say::no_leases(store, scope), |lease| say::no_lease(lease, store, scope)),
+            &only.map_or_else(|| say::no_leases(store, &scope), |lease| say::no_lease(lease, store, &scope)),
         );
     }
     let named = std::io::stdout().is_terminal() || out.verbose;

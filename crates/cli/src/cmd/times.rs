@@ -1,12 +1,28 @@
 //! Times for people: local time, and UTC beside it. And times as people type them.
 
+use std::time::Duration;
+
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
+use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
 
-use super::held_for;
 use crate::messages::items;
+
+/// Now.
+pub fn now() -> Timestamp {
+    let wall = clock::wall();
+    let seconds = i64::try_from(wall.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::new(seconds, wall.subsec_nanos().cast_signed()).unwrap_or(Timestamp::MAX)
+}
+
+/// How long ago a holder says it took its lease. The time comes from the clock of the holder's machine.
+pub fn held_for(since: &str) -> Option<Duration> {
+    let since: Timestamp = since.parse().ok()?;
+    let since = Duration::from_secs(u64::try_from(since.as_second()).ok()?);
+    clock::wall().checked_sub(since).map(|d| Duration::from_secs(d.as_secs()))
+}
 
 /// This machine's time zone.
 pub fn here() -> TimeZone {

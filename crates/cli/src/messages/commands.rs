@@ -83,7 +83,9 @@ fn every_command_that_a_message_names_parses() {
         for entry in catalogue.entries.iter().copied().flatten() {
             for part in entry.parts {
                 count += commands(part).len();
-                bad.extend(wrong(part).into_iter().map(|w| format!("{}.{}: {w}", catalogue.name, entry.name)));
+                bad.extend(
+                    wrong(part).into_iter().map(|w| format!("{}.{}: {w}", catalogue.name, entry.name)),
+                );
             }
         }
     }

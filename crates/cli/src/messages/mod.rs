@@ -9,6 +9,7 @@ pub mod break_lease;
 pub mod by_hand;
 #[cfg(test)]
 mod commands;
+pub mod config;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
@@ -16,20 +17,24 @@ pub mod fence;
 pub mod fenced;
 pub mod gate;
 pub mod guard;
+pub mod help;
 pub mod history;
 pub mod items;
+pub mod observe;
 pub mod once;
 pub mod other_stores;
 pub mod pause;
 pub mod plan;
 pub mod push;
 pub mod read;
+pub mod report;
 pub mod retry;
 pub mod run;
 #[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
 pub mod serve;
 pub mod status;
 pub mod step;
+pub mod store;
 pub mod use_store;
 pub mod why;
 pub mod write;
@@ -60,32 +65,39 @@ use failures;
 #[cfg(test)]
 const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     run::CATALOGUE,
+    once::CATALOGUE,
+    items::CATALOGUE,
+    step::CATALOGUE,
+    retry::CATALOGUE,
     write::CATALOGUE,
     read::CATALOGUE,
     push::CATALOGUE,
+    gate::CATALOGUE,
     fence::CATALOGUE,
     guard::CATALOGUE,
-    gate::CATALOGUE,
     fenced::CATALOGUE,
-    demo::CATALOGUE,
-    by_hand::CATALOGUE,
-    break_lease::CATALOGUE,
+    leasehold::targets::messages::CATALOGUE,
     status::CATALOGUE,
-    use_store::CATALOGUE,
-    other_stores::CATALOGUE,
-    doctor::CATALOGUE,
-    adopt::CATALOGUE,
-    serve::CATALOGUE,
-    items::CATALOGUE,
-    once::CATALOGUE,
-    step::CATALOGUE,
-    retry::CATALOGUE,
     history::CATALOGUE,
     why::CATALOGUE,
     plan::CATALOGUE,
     daemon::CATALOGUE,
     pause::CATALOGUE,
-    leasehold::targets::messages::CATALOGUE,
+    by_hand::CATALOGUE,
+    break_lease::CATALOGUE,
+    adopt::CATALOGUE,
+    doctor::CATALOGUE,
+    leasehold::doctor::messages::CATALOGUE,
+    use_store::CATALOGUE,
+    store::CATALOGUE,
+    config::CATALOGUE,
+    other_stores::CATALOGUE,
+    serve::CATALOGUE,
+    report::CATALOGUE,
+    observe::CATALOGUE,
+    leasehold::state::messages::CATALOGUE,
+    help::CATALOGUE,
+    demo::CATALOGUE,
 ];
 
 #[cfg(test)]

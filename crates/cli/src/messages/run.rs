@@ -1,4 +1,4 @@
-//! `leasehold run`: from the grant to the release.
+//! `leasehold run`: from taking the lease to releasing it.
 
 #[cfg(test)]
 use leasehold::messages::Catalogue;
@@ -15,22 +15,32 @@ pub const CATALOGUE: Catalogue = Catalogue {
 };
 
 notes! {
-    /// The lease was granted; said where somebody watches.
+    /// Said on a terminal only, as are `done`, `stopped` and `failed`.
     took(lease, token, ttl, heartbeat, store, scope)
         "took {lease}: token {token}, TTL {ttl}, renewed every {heartbeat} ({store}){scope}";
     waiting(patience, lease, held) "waiting up to {patience} for {lease}: {held}";
-    waiting_unanswered(why) "the store did not answer while this run waits: {why}. Trying again";
+    waiting_unanswered(why) "the store did not answer, and this run tries again while it waits: {why}";
     waiting_answered() "the store answers again; still waiting";
     /// The one line of a run that did not start because the lease is held.
     skipped(job, waited, which, held, scope) "skipped {job}{waited}: {which}{held}{scope}";
     after_waiting(patience) " after waiting {patience}";
-    the_lease(lease) "{lease} is ";
     all_held(leases, lease) "{leases} are all held; {lease} is ";
+    /// The end of `skipped` and `waiting`; `acquire` and `break` say it too.
+    held_by(holder, token, since, ends, left) "held by {holder} (token {token}){since}, {ends}{left}";
+    held_until(left) "lease ends in {left} if not renewed";
+    /// The store cannot tell how much of the TTL has passed.
+    held_unchanged(ttl) "it can be taken over once it has not changed for {ttl}";
+    held_by_orphans(processes)
+        "; its wrapper was killed, but {processes} of its job is still alive and keeps the lease: wait for it, or end it";
+    /// The TTL is 10 minutes or more; said on a terminal only.
+    long_ttl(job, ttl)
+        "{job}: a TTL of {ttl} means that a dead holder blocks other machines for up to {ttl}; the lease is renewed \
+         while the job runs, so 90s serves long jobs too";
 
     renewed() "renewed";
     renewed_again() "the lease is renewed again";
-    renewal_failed(why, left)
-        "a renewal failed: {why}. The job goes on; without a renewal it is stopped in {left}";
+    renewal_failed(left, why)
+        "a renewal failed; the job goes on, and is stopped in {left} unless one succeeds: {why}";
     slept(lease)
         "this machine slept longer than the lease lasts. The job is frozen until the store says who holds {lease}";
     still_held(lease) "this run still holds {lease}; the job goes on with the same token";
@@ -38,7 +48,7 @@ notes! {
         "the record of {lease} was deleted and created again; targets that remember the old one refuse this run";
 
     stop_expired(lease)
-        "{lease} expired while this job was paused, so another run may have started; ending what is left of the job";
+        "{lease} expired while this job was paused, so another run may have started; ending the processes of the job";
     stop_unrenewed(lease, how)
         "{lease} was not renewed in time; stopping the job {how} before another run can take the lease";
     stop_taken(holder, lease, token) "{holder} holds {lease} now (token {token}); killing the job";
@@ -49,7 +59,7 @@ notes! {
     stop_max_run(lease, limit, how)
         "{lease} ran longer than {limit} (--max-run; \"none\" for no limit); stopping the job {how}";
     stop_interrupted() "interrupted twice; killing the job";
-    stop_rest() "ending what is left of the job";
+    stop_rest() "ending the remaining processes of the job";
     stop_how(grace) "(TERM, then KILL after {grace})";
     stop_stuck(lease) "the job was killed and has not ended: the kernel holds it. {lease} is kept until it has ended";
     left_behind(processes)
@@ -80,6 +90,12 @@ notes! {
     lost_ended(took, code)
         "The job ended by itself after {took} (exit {code}), perhaps while another run was at work";
     lost_kept() "; the lease was not released and expires by itself";
+
+    /// What was probably meant by a command that cannot be run.
+    hint_long_dash() "That is a long dash; type --";
+    hint_shell(lease) "For shell syntax: leasehold run {lease} -- sh -c '…'";
+    hint_here(file) "There is one here: ./{file}";
+    hint_name(name, command) "\"{name}\" was taken as the lease NAME. Write: leasehold run NAME -- {name} {command}";
 }
 
 failures! {
@@ -90,18 +106,24 @@ failures! {
     nested(lease, token, pid) Usage "usage"
         { "this very run holds {lease} (token {token}, pid {pid}): the inner call would wait for its parent"
           "Nothing was run"
-          "Use another name, or run the command without leasehold: that lease covers it" }
+          "Use another name, or run the command without leasehold: the outer run holds the lease for it" }
     named_twice(lease) Usage "usage" { "{lease} is named twice" "Nothing was run" "" }
     /// `--run-id`.
     bad_run_id(id) Usage "usage"
         { "{id} is not a run id" "Nothing was run" "Use up to 100 letters, digits and . _ : / @ -" }
     bad_max_run(why) Usage "usage" { "--max-run: {why} (or none)" "Nothing was run" "" }
     system(why) Unreachable "system" { "the system refused: {why}" "" "" }
+    /// `run-slot`, typed by a person.
+    no_scheduler(why) Usage "usage" { "cannot run the slot: {why}" "Nothing was run" "" }
+    /// The scheduler and `run-slot` do not understand each other.
+    unreadable_slot(why) Config "config" { "cannot run the slot: {why}" "Nothing was run" "" }
+    unreceived_slot(why) Unreachable "system" { "cannot run the slot: {why}" "Nothing was run" "" }
+    empty_slot() Config "config" { "the scheduler named no lease, or no command" "Nothing was run" "" }
 }
 
 explanations! {
     /// The command was not found, or cannot be executed.
-    no_command(why, lease, hint) { "{why}" "Nothing was acquired: {lease} is free to run elsewhere" "{hint}" }
+    no_command(why, lease, hint) { "cannot run the command: {why}" "{lease} was not taken, so another machine can run it" "{hint}" }
     /// The system did not execute the command.
-    not_executed(why) { "{why}" "The lease was released" "" }
+    not_executed(why) { "cannot run the command: {why}" "The lease was released" "" }
 }

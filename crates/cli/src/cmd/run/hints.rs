@@ -1,4 +1,4 @@
-//! What was probably meant by a command that cannot be run.
+//! Hints for a command that cannot be run.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,6 +8,7 @@ use leasehold_run::runner::lookup::lookup;
 
 use crate::args::RunArgs;
 use crate::exit::Failed;
+use crate::messages::run as say;
 
 /// Long dashes, as word processors and web pages make them of `--`.
 const LONG_DASHES: [char; 2] = ['\u{2013}', '\u{2014}'];
@@ -21,25 +22,25 @@ pub fn unknown_command(args: &RunArgs) -> Option<String> {
     let first = &args.command[0];
     let text = first.to_str()?;
     if text.starts_with(LONG_DASHES) {
-        return Some("That is a long dash; type --".into());
+        return Some(say::hint_long_dash());
     }
     if is_shell(text) {
-        return Some(format!("For shell syntax: leasehold run {} -- sh -c '…'", args.name));
+        return Some(say::hint_shell(&args.name));
     }
     if !text.is_empty() && !text.contains('/') && Path::new(first).is_file() {
-        return Some(format!("There is one here: ./{text}"));
+        return Some(say::hint_here(text));
     }
     (on_path(args.name.as_ref()) && !set_apart(&args.name)).then(|| taken_as_name(args))
 }
 
-/// Whether the NAME was written before a `--`: then it was meant to be one.
+/// Whether the NAME was written before a `--`, and so was meant as the name.
 fn set_apart(name: &str) -> bool {
     let words: Vec<_> = std::env::args_os().collect();
     let dashes = words.iter().position(|word| word == "--");
     dashes.is_some_and(|at| words[..at].iter().any(|word| word == name))
 }
 
-/// The same for a NAME that cannot be one: it may be the command.
+/// The same for an invalid NAME: it may be the command.
 pub fn misplaced_name(failed: Failed, args: &RunArgs) -> Failed {
     if leasehold::core::name::Name::new(&args.name).is_ok() || !on_path(args.name.as_ref()) {
         return failed;
@@ -49,11 +50,10 @@ pub fn misplaced_name(failed: Failed, args: &RunArgs) -> Failed {
 
 fn taken_as_name(args: &RunArgs) -> String {
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
-    let name = &args.name;
-    format!("{name:?} was taken as the lease NAME. Write: leasehold run NAME -- {name} {}", words.join(" "))
+    say::hint_name(&args.name, words.join(" "))
 }
 
-/// Whether one word holds what only a shell understands.
+/// Whether one word contains shell syntax.
 fn is_shell(word: &str) -> bool {
     let variable = word.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')

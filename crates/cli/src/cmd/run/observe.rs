@@ -1,8 +1,8 @@
-//! `run --observe`: the command runs as it would without us, and we take notes.
+//! `run --observe`: the command runs as it would without Leasehold, which only takes notes.
 //!
-//! Only arguments that make no sense keep the command from running; nothing stops it or changes what it does. A busy
-//! lease, a key or slot that is done, a store that is down or not even found, and a target that would refuse are noted,
-//! and that is all. Who gets the lease writes what a run would: the lease, and the record of its key or slot.
+//! Only invalid arguments keep the command from running; nothing stops it or changes what it does. A busy lease, a key or
+//! slot that is done, a store that is down or missing, and a target that would refuse are noted, nothing more. A run that
+//! gets the lease writes what every run writes: the lease, and the record of its key or slot.
 
 pub mod diary;
 
@@ -16,10 +16,11 @@ use leasehold::core::fence::Bearer;
 use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened};
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Item, ItemRecorder};
+use leasehold::messages::Explanation;
 use leasehold::other_stores::OtherStores;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::{StateDir, append_private};
-use leasehold::stores::{OpenError, Store};
+use leasehold::stores::{Failure, OpenError, Store};
 use leasehold::targets::Target;
 use leasehold_run::placeholders::Moment;
 use leasehold_run::runner::run::RunSpec;
@@ -33,22 +34,22 @@ use crate::args::{Everywhere, RunArgs};
 use crate::cmd::{held_by, item_args, other_stores, target_args};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, FailKind, Failed};
+use crate::messages::observe as say;
 use crate::out::Out;
 
-/// What a shell says of a command that the system does not execute.
+/// The code of a command that the system does not execute, as in a shell.
 const NOT_EXECUTED: u8 = 126;
 
-/// How long it is tried to record how a key or slot ended.
+/// How long to try to record how a key or slot ended.
 const RECORD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs it; the exit code is the command's own.
 pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
-    // No store is asked for advice: a run that only observes does not depend on one.
-    let advice =
-        MemoryStore::new().map_err(|failure| Failed::new(FailKind::Config, "system", failure.message))?;
+    // The limits of a store in memory: a run that only observes depends on no store.
+    let limits = MemoryStore::new().map_err(no_limits)?;
     let order = super::Order::read(args)?;
     let when = item_args::moment(flags, args, &order.job)?;
-    let mut spec = order.spec(args, &advice, &when)?;
+    let mut spec = order.spec(args, &limits, &when)?;
     let mut notes = Observations { seen: Vec::new(), held_by: None, out: *out };
     let state = notes.found(config::state_dir());
     let chosen = state.as_ref().and_then(|state| notes.found(config::choose(flags, state)));
@@ -61,9 +62,9 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     spec.seen = elsewhere;
     let spec = &spec;
     let path = state.as_ref().map(StateDir::observed);
-    let begun = diary::line(spec, chosen, diary::STARTED);
-    // If this cannot be noted, neither can the end, which is told.
-    path.iter().for_each(|path| drop(note(path, &begun)));
+    let start = diary::line(spec, chosen, diary::STARTED);
+    // If this fails, so does the note at the end, which is reported.
+    path.iter().for_each(|path| drop(note(path, &start)));
     let lease = state.as_ref().zip(chosen).and_then(|(state, chosen)| notes.ask(state, chosen, spec));
     let mut item = chosen.and_then(|chosen| notes.item(chosen, spec, lease.as_ref()));
     let bearer = lease.as_ref().map(|lease| Bearer::from(lease.granted()));
@@ -90,10 +91,10 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
         recorded.unnoted.iter().for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
     }
     if let Some(lease) = lease {
-        notes.give_back(lease);
+        notes.release(lease);
     }
     if let Some(path) = &path {
-        let beside = Beside::read(path, &begun);
+        let beside = Beside::read(path, &start);
         let seen = beside.seen(&left, notes.held_by.as_deref());
         notes.told(((), seen));
     }
@@ -103,12 +104,14 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     record["seen"] = notes.seen.into();
     record["wrote"] = diary::wrote(&left).into();
     if let Some(Err(e)) = path.map(|path| note(&path, &record)) {
-        out.warn(&format!("what was seen could not be noted: {e}"));
+        out.warn(&say::not_noted(e));
     }
     crate::report::write(&args.manner.reports, out, || record);
-    ran.map_err(|e| {
-        Failed::new(FailKind::Command(NOT_EXECUTED), "command", format!("cannot run the command: {e}"))
-    })
+    ran.map_err(|e| Failed::new(FailKind::Command(NOT_EXECUTED), "command", say::not_executed(e)))
+}
+
+fn no_limits(failure: Failure) -> Failed {
+    Failed::new(FailKind::Config, "system", Explanation::of(failure.message))
 }
 
 fn note(path: &Path, line: &Value) -> io::Result<()> {
@@ -124,31 +127,31 @@ fn close(book: &mut ItemRecorder, store: &mut dyn Store, code: u8, lasted: Durat
     book.record(store, state, ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE))
 }
 
-/// What was seen.
+/// What the run observed.
 struct Observations {
     seen: Vec<Value>,
-    /// The run that had the lease when this one began.
+    /// The id of the run that held the lease when this one started.
     held_by: Option<String>,
     out: Out,
 }
 
 impl Observations {
     fn add(&mut self, what: &str, text: String) {
-        self.out.note(&format!("observed: {text}"));
+        self.out.note(&say::observed(&text));
         self.seen.push(json!({"what": what, "text": text}));
     }
 
-    /// What the lease needs, if it is there.
+    /// Something that the lease needs; if it is missing, the run goes on without a lease.
     fn found<T>(&mut self, found: Result<T, Failed>) -> Option<T> {
         found.map_err(|failed| self.without_lease(&failed.of_a_look().told.to_string())).ok()
     }
 
     fn without_lease(&mut self, why: &str) {
-        self.add("store", format!("no lease: {}; this run goes on without one", why.trim_end_matches('.')));
+        self.add("store", say::without_lease(why));
     }
 
     fn ask(&mut self, state: &StateDir, chosen: &Chosen, spec: &RunSpec) -> Option<Lease> {
-        // What is not there is not made: a share that is not mounted would become a second store.
+        // A missing store is not made: a share that is not mounted would become a second store.
         self.found(config::open(chosen, Missing::Refuse))?;
         let opener = config::opener(chosen);
         let leases = Leases::on(move || opener().map_err(OpenError::Store))
@@ -161,14 +164,14 @@ impl Observations {
             Ok(Acquired::Lease(lease)) => return Some(lease),
             Ok(Acquired::Busy(busy)) => {
                 self.held_by = Some(busy.holder.run.clone());
-                self.add("overlap", format!("{lease} is {}; this run goes on beside it", held_by(&busy)));
+                self.add("overlap", say::overlap(lease, held_by(&busy)));
             }
             Err(error) => self.without_lease(&error.to_string()),
         }
         None
     }
 
-    /// Begins its key or slot, as a run would; what would keep a run from it is noted.
+    /// Starts the key or slot, as a run would. Notes what would keep a run from it.
     fn item(
         &mut self,
         chosen: &Chosen,
@@ -176,9 +179,9 @@ impl Observations {
         lease: Option<&Lease>,
     ) -> Option<(ItemRecorder, Box<dyn Store>)> {
         let item = spec.item.as_ref()?;
-        // That it cannot be opened was noted with the lease.
+        // A store that cannot be opened was noted with the lease.
         let mut store = config::open(chosen, Missing::Refuse).ok()?;
-        // Looked at first: a slot is not begun whose key is done.
+        // Both are read first: a slot whose key is done is not started.
         for item in spec.item.iter().chain(&spec.key) {
             if let Ok(Some(opened)) = leasehold::ledger::peek(store.as_mut(), item) {
                 self.would_not_run(&opened, item, chosen);
@@ -199,12 +202,12 @@ impl Observations {
     fn would_not_run(&mut self, opened: &Opened, item: &Item, chosen: &Chosen) {
         let name = item_args::shown(&item.subject);
         match item_args::skip_reason(opened, item) {
-            Some(why) => self.add("skipped", format!("{name} would have been skipped: {why}")),
+            Some(why) => self.add("skipped", say::would_skip(name, why)),
             None => {
                 if let Err(Failed { kind, word, .. }) =
                     item_args::not_run(opened, item, exit::OK, chosen, &self.out)
                 {
-                    self.add("not_run", format!("{name} would not have been run ({word}, {})", kind.code()));
+                    self.add("not_run", say::would_not_run(name, word, kind.code()));
                 }
             }
         }
@@ -227,22 +230,22 @@ impl Observations {
         (good.into_iter().filter_map(Result::ok).collect(), gates)
     }
 
-    /// Where the job asks about its gates.
+    /// The socket at which the job passes its gates.
     fn listen(&mut self, desk: StepResponder, state: &StateDir) -> Option<StepServer> {
         let listening = state.sockets().map_err(|e| e.to_string());
         let listening = listening.and_then(|dir| StepServer::listen(&dir, desk).map_err(|e| e.to_string()));
-        listening.map_err(|why| self.add("target", format!("its gates cannot be asked here: {why}"))).ok()
+        listening.map_err(|why| self.add("target", say::no_gates(why))).ok()
     }
 
-    /// Notes what was seen on the way to something.
+    /// Notes what was seen, and passes the rest on.
     fn told<T>(&mut self, (found, seen): (T, Vec<TargetNote>)) -> T {
         seen.into_iter().for_each(|(what, text)| self.add(what, text));
         found
     }
 
-    fn give_back(&mut self, lease: Lease) {
+    fn release(&mut self, lease: Lease) {
         if let Err(lost) = lease.check() {
-            self.add("lost", format!("{lost}; the job was not stopped, because this only observes"));
+            self.add("lost", say::lost(lost));
         }
         let _ = pollster::block_on(lease.release());
     }

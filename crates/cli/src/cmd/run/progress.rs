@@ -1,7 +1,10 @@
-//! Tells people how a run goes, while it runs and at its end.
+//! The lines about a run, while it runs and at its end.
+
+use std::time::Duration;
 
 use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
+use leasehold::core::ledger::ItemState;
 use leasehold::core::name::Name;
 use leasehold::core::session::{Busy, Event, NotStarted, Outcome, Release, Signal, StopReason};
 use leasehold::core::time::BootTime;
@@ -9,32 +12,34 @@ use leasehold_run::runner::run::{Listener, RunResult, RunSpec};
 use leasehold_run::runner::signals::signal_number;
 use leasehold_run::runner::tree_types::Survivor;
 
-use crate::cmd::{SlowStoreNotice, held_by, names, target_args};
+use crate::cmd::{SlowStoreNotice, held_by, holder, names, target_args};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::run as say;
 use crate::out::Out;
-use crate::report;
 
-/// Tells what happens to one run.
+/// A TTL from which on a line says what it costs.
+const LONG_TTL: Duration = Duration::from_mins(10);
+
+/// What is said about one run.
 pub struct Progress<'a> {
     out: &'a Out,
-    /// For what is said while the job runs.
+    /// For lines while the job runs.
     live: Out,
     spec: &'a RunSpec,
     shown: &'a str,
-    scope: &'static str,
-    /// The last renewal failed, which was told.
+    scope: String,
+    /// The last renewal failed, and a line said so.
     failing: bool,
-    /// Until the first event.
+    /// Dropped at the first event.
     silence: Option<SlowStoreNotice>,
-    /// Which of the leases it is.
+    /// The one of the leases that this run holds, or asks for.
     lease: &'a Name,
-    /// When the store last confirmed that the lease is ours.
+    /// When the store last confirmed that this run holds the lease.
     confirmed: Option<BootTime>,
-    /// We found the lease run out when we came to: nobody kept it, and nobody stopped the job in time.
+    /// This process was paused until the lease had expired, so the job was not stopped in time.
     paused: bool,
-    /// The job did not end by itself.
+    /// The job was stopped.
     stopped: bool,
 }
 
@@ -69,14 +74,15 @@ impl Listener for Progress<'_> {
         match event {
             Event::Granted(granted) => {
                 let (ttl, heartbeat) = (HumanDuration(timing.ttl), HumanDuration(timing.heartbeat));
-                out.chat(&say::took(&granted.lease, granted.token, ttl, heartbeat, self.shown, self.scope));
+                if timing.ttl >= LONG_TTL {
+                    out.chat(&say::long_ttl(&self.spec.job, &ttl));
+                }
+                out.chat(&say::took(&granted.lease, granted.token, ttl, heartbeat, self.shown, &self.scope));
             }
             Event::Waiting(busy) => {
                 out.chat(&say::waiting(HumanDuration(self.spec.wait), &busy.lease, held_by(busy)));
             }
-            Event::Unanswered { message } => {
-                out.warn(&say::waiting_unanswered(message.trim_end_matches('.')))
-            }
+            Event::Unanswered { message } => out.warn(&say::waiting_unanswered(message)),
             Event::AnsweredAgain => out.note(&say::waiting_answered()),
             Event::Renewed => {
                 if std::mem::take(&mut self.failing) {
@@ -85,8 +91,8 @@ impl Listener for Progress<'_> {
                 out.detail(&say::renewed());
             }
             Event::RenewFailed { message, left } => {
-                let line = say::renewal_failed(message.trim_end_matches('.'), HumanDuration(*left));
-                // Once, however often it is tried again.
+                let line = say::renewal_failed(HumanDuration(*left), message);
+                // Only the first of several failures in a row.
                 match std::mem::replace(&mut self.failing, true) {
                     false => out.warn(&line),
                     true => out.detail(&line),
@@ -94,11 +100,11 @@ impl Listener for Progress<'_> {
             }
             Event::Napped => out.warn(&say::slept(self.lease)),
             Event::Resumed => out.warn(&say::still_held(self.lease)),
-            // Their names were told already.
+            // A line has named them already.
             Event::Stopping(StopReason::Survivors) => {}
             Event::Stopping(why) => out.warn(&self.stopping(why)),
             Event::StopUnconfirmed => out.warn(&say::stop_stuck(self.lease)),
-            // Told when the run has ended, beside its outcome.
+            // Reported at the end of the run, with its outcome.
             Event::ItemOpened(_) | Event::ItemRecorded(_) => {}
             Event::EpochChanged => out.warn(&say::recreated(self.lease)),
             Event::Survivors => {}
@@ -110,7 +116,7 @@ impl Listener for Progress<'_> {
     }
 
     fn survivors(&mut self, survivors: &[Survivor]) {
-        // A part of the work may be lost with them.
+        // Part of the work may be lost with them.
         self.live.warn(&say::left_behind(names(survivors)));
     }
 }
@@ -153,9 +159,9 @@ impl Progress<'_> {
             Outcome::Busy(busy) => self.skipped(busy, skip_exit),
             Outcome::NotStarted(why) => Err(refusal(why)),
             Outcome::Lost { why, status } => Err(self.lost(why, *status, ran)),
-            Outcome::Finished { status, release, stopped, .. } => {
+            Outcome::Finished { status, state, release, stopped } => {
                 let code = match (*status, stopped) {
-                    // It ended well when it was told to end: that is not to be taken for its work being done.
+                    // It ended with 0 because it was stopped: its work may not be done.
                     (0, Some(StopReason::Interrupted)) => 128 + signal_number(Signal::Int),
                     (0, Some(StopReason::MaxRun)) => 128 + signal_number(Signal::Term),
                     (status, _) => u8::try_from(status).unwrap_or(u8::MAX),
@@ -163,10 +169,10 @@ impl Progress<'_> {
                 if let Some(error) = &ran.spawn_error {
                     return Err(Failed::new(FailKind::Command(code), "command", say::not_executed(error)));
                 }
-                self.finished(ran, code, *release);
+                self.finished(ran, *state, code, *release);
                 Ok(code)
             }
-            // Only by hand.
+            // Only for leases taken by hand.
             Outcome::Granted(_) => Ok(exit::OK),
         }
     }
@@ -179,17 +185,17 @@ impl Progress<'_> {
         let waited = if wait.is_zero() { String::new() } else { say::after_waiting(HumanDuration(*wait)) };
         let which = match &leases[..] {
             [only] if only == job => String::new(),
-            [only] => say::the_lease(only),
+            [only] => format!("{only} is "),
             all => {
                 let all: Vec<&str> = all.iter().map(Name::as_str).collect();
                 say::all_held(all.join(", "), &busy.lease)
             }
         };
-        self.out.note(&say::skipped(job, waited, which, held_by(busy), self.scope));
+        self.out.note(&say::skipped(job, waited, which, held_by(busy), &self.scope));
         Ok(skip_exit)
     }
 
-    fn finished(&self, ran: &RunResult, code: u8, release: Release) {
+    fn finished(&self, ran: &RunResult, state: ItemState, code: u8, release: Release) {
         let Some(granted) = &ran.granted else { return };
         let end = match release {
             Release::Done => say::released(),
@@ -197,9 +203,9 @@ impl Progress<'_> {
             Release::Unconfirmed => say::not_released(),
         };
         let (lease, took) = (&granted.lease, HumanDuration(ran.lasted));
-        let line = match report::outcome(ran) {
-            "ok" => say::done(lease, took, code, end),
-            "killed" => say::stopped(lease, took, code, end),
+        let line = match state {
+            ItemState::Ok => say::done(lease, took, code, end),
+            ItemState::Killed => say::stopped(lease, took, code, end),
             _ => say::failed(lease, took, code, end),
         };
         match release {
@@ -214,9 +220,7 @@ impl Progress<'_> {
         match why {
             StopReason::Deadline if self.paused => say::stop_expired(lease),
             StopReason::Deadline => say::stop_unrenewed(lease, how),
-            StopReason::Taken { token, holder } => {
-                say::stop_taken(format!("{}/{}", holder.host, holder.pid), lease, token)
-            }
+            StopReason::Taken { token, holder } => say::stop_taken(holder::shown(holder), lease, token),
             StopReason::Gone => say::stop_gone(lease),
             StopReason::Revoked => say::stop_asked(lease, how),
             StopReason::StoreClock => say::stop_store_clock(lease, how),
@@ -233,9 +237,7 @@ impl Progress<'_> {
         let how = match why {
             StopReason::Deadline if self.paused => say::lost_expired(),
             StopReason::Deadline => say::lost_unrenewed(),
-            StopReason::Taken { token, holder } => {
-                say::lost_taken(format!("{}/{}", holder.host, holder.pid), token)
-            }
+            StopReason::Taken { token, holder } => say::lost_taken(holder::shown(holder), token),
             StopReason::Gone => say::lost_gone(),
             StopReason::Revoked => say::lost_asked(),
             StopReason::StoreClock => say::lost_store_clock(),

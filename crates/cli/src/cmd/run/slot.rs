@@ -1,4 +1,4 @@
-//! `leasehold run-slot`: the run of a slot, as a scheduler describes it.
+//! `leasehold run-slot`: the run of a slot that a scheduler describes.
 
 use std::ffi::OsStr;
 
@@ -16,16 +16,15 @@ use super::{ReportOptions, carry_out, find, on_store};
 use crate::args::{Color, Everywhere, ReportArgs};
 use crate::cmd::{self, target_args, timing, within};
 use crate::exit::{FailKind, Failed};
+use crate::messages::run as say;
 use crate::out::Out;
 
-/// Takes the description, runs it, and hands back what came of it.
+/// Receives the description, runs the slot, and sends the outcome back.
 pub fn slot() -> Result<u8, Failed> {
     let (described, reply) = handoff::receive().map_err(|error| match error {
-        ReceiveError::NoScheduler => Failed::usage(format!("{error}. Nothing was run.")),
-        ReceiveError::Unreadable(_) => Failed::config(format!("{error}. Nothing was run.")),
-        ReceiveError::System(_) => {
-            Failed::new(FailKind::Unreachable, "system", format!("{error}. Nothing was run."))
-        }
+        ReceiveError::NoScheduler => say::no_scheduler(error),
+        ReceiveError::Unreadable(_) => say::unreadable_slot(error),
+        ReceiveError::System(_) => say::unreceived_slot(error),
     })?;
     let flags = Everywhere {
         store: Some(described.store.clone()),
@@ -42,15 +41,16 @@ pub fn slot() -> Result<u8, Failed> {
         reports: &ReportArgs::default(),
         new_here: described.new_here,
     };
-    let mut begun = None;
-    let told = carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| begun = recorded(ran));
-    let exit = told.as_ref().map_or_else(Failed::code, |code| *code);
-    let slot = begun.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&told)));
+    let mut started = None;
+    let result =
+        carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| started = recorded(ran));
+    let exit = result.as_ref().map_or_else(Failed::code, |code| *code);
+    let slot = started.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&result)));
     reply.send(&RunOutcome { version: VERSION, run_id: described.run_id, slot, exit });
-    told
+    result
 }
 
-/// What is recorded of a slot that the run began.
+/// The record of a slot that the run started.
 fn recorded(ran: &RunResult) -> Option<SlotOutcome> {
     let opened = ran.opened.as_ref().filter(|opened| opened.item.is_begun())?;
     let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
@@ -60,9 +60,9 @@ fn recorded(ran: &RunResult) -> Option<SlotOutcome> {
     }))
 }
 
-/// Why the run did not begin its slot.
-fn not_begun(told: &Result<u8, Failed>) -> NotBegun {
-    match told.as_ref().map_err(|failed| failed.kind) {
+/// Why the run did not start its slot.
+fn not_begun(result: &Result<u8, Failed>) -> NotBegun {
+    match result.as_ref().map_err(|failed| failed.kind) {
         Ok(_) => NotBegun::Skipped,
         Err(FailKind::Usage | FailKind::Refused | FailKind::Denied | FailKind::Config) => NotBegun::InVain,
         Err(FailKind::NeedsYou) => NotBegun::NeedsYou,
@@ -70,16 +70,16 @@ fn not_begun(told: &Result<u8, Failed>) -> NotBegun {
     }
 }
 
-/// Everything that can be wrong before a lease is asked for.
+/// Checks everything that can be wrong before a lease is asked for.
 fn prepare(
     flags: &Everywhere,
     described: &Description,
 ) -> Result<(RunSpec, Fences, cmd::OpenedStore), Failed> {
     let leases: Vec<Name> = described.leases.iter().map(|each| each.lease.clone()).collect();
     let (Some(lease), Some(command)) = (leases.first(), described.command.first()) else {
-        return Err(Failed::config("the scheduler named no lease, or nothing to run. Nothing was run."));
+        return Err(say::empty_slot());
     };
-    // Along the path that the command itself has.
+    // PATH of the command, not of this process.
     let own = described.env.get("PATH").map(Into::into);
     let path = own.or_else(|| std::env::var_os("PATH"));
     let program = find(OsStr::new(command), path.as_deref(), lease, || None)?;

@@ -1,4 +1,4 @@
-//! Targets of a run that only observes. They are asked on a thread, for as long as the job may be held up by them.
+//! Targets of a run that only observes. They are asked on a thread, so that they delay the job only for so long.
 
 use std::sync::mpsc;
 use std::thread;
@@ -9,66 +9,69 @@ use leasehold::core::human_duration::HumanDuration;
 use leasehold::targets::Target;
 
 use crate::cmd::target_args;
+use crate::messages::{observe as say, run};
 
 /// How long the job, or its end, waits for its targets.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Something worth a note: in a word, and in a sentence.
+/// An observation: a word and a sentence.
 pub type TargetNote = (&'static str, String);
 
 /// A target that answered.
 pub struct WatchedTarget {
     pub target: Box<dyn Target>,
-    /// How many writes it had let in only because it watches.
-    let_in: u64,
-    /// What was there.
+    /// How many stale writes it had accepted before, because it only observes.
+    accepted: u64,
+    /// The fingerprint of its content before the run.
     before: Option<String>,
 }
 
-/// What a run found at a target, and left there.
+/// The content of a target before and after a run.
 pub struct TargetTraces {
     pub shown: String,
     pub before: Option<String>,
     pub now: Option<String>,
 }
 
-/// What the targets tell of the time before, and what they would have said to this run.
+/// Asks the targets what changed before this run, and whether they would have refused it.
 pub fn before(all: Vec<Box<dyn Target>>, bearer: Option<Bearer>) -> (Vec<WatchedTarget>, Vec<TargetNote>) {
     in_time(all.is_empty(), move || {
         let mut seen = Vec::new();
         let look = |mut target: Box<dyn Target>| {
             look(target.as_mut(), bearer.as_ref(), &mut seen);
-            let (let_in, before) = (let_in(target.as_mut()), target.fingerprint());
-            WatchedTarget { target, let_in, before }
+            let (accepted, before) = (accepted(target.as_mut()), target.fingerprint());
+            WatchedTarget { target, accepted, before }
         };
         let watched = all.into_iter().map(look).collect();
         (watched, seen)
     })
 }
 
-/// What they let in while the job ran; and what is there now is noted there.
+/// Asks the targets what they accepted while the job ran, and notes there what the run left.
 pub fn after(all: Vec<WatchedTarget>, bearer: Option<Bearer>) -> (Vec<TargetTraces>, Vec<TargetNote>) {
     in_time(all.is_empty(), move || {
-        let (mut all_left, mut seen) = (Vec::new(), Vec::new());
-        for WatchedTarget { mut target, let_in: had_let_in, before } in all {
-            let more = let_in(target.as_mut()).saturating_sub(had_let_in);
+        let (mut traces, mut seen) = (Vec::new(), Vec::new());
+        for WatchedTarget { mut target, accepted: earlier, before } in all {
+            let more = accepted(target.as_mut()).saturating_sub(earlier);
             if more > 0 {
-                let (shown, writes) = (target.shown(), if more == 1 { "write" } else { "writes" });
-                let text = format!("{shown} let in {more} {writes} meanwhile that would have been refused");
+                let text = match more {
+                    1 => say::accepted_write(target.shown()),
+                    _ => say::accepted_writes(target.shown(), more),
+                };
                 seen.push(("refused", text));
             }
             let now = target.fingerprint();
             if let (Some(bearer), Some(now)) = (&bearer, &now) {
-                // A fence that does not take it says so to whoever looks next.
+                // If the fence does not accept the note, the next run reports that.
                 let _ = target.remember(bearer, now);
             }
-            all_left.push(TargetTraces { shown: target.shown().into(), before, now });
+            traces.push(TargetTraces { shown: target.shown().into(), before, now });
         }
-        (all_left, seen)
+        (traces, seen)
     })
 }
 
-/// What came of it, or nothing and a note that it took too long.
+/// The result, or an empty one and a note that it took too long.
 fn in_time<T: Default + Send + 'static>(
     nothing_to_do: bool,
     work: impl FnOnce() -> (T, Vec<TargetNote>) + Send + 'static,
@@ -77,15 +80,9 @@ fn in_time<T: Default + Send + 'static>(
         return work();
     }
     let (done, waiting) = mpsc::channel();
-    let begun = thread::Builder::new().name("targets".into()).spawn(move || drop(done.send(work())));
-    let answer = begun.ok().and_then(|_| waiting.recv_timeout(PATIENCE).ok());
-    answer.unwrap_or_else(|| {
-        let text = format!(
-            "the targets did not answer within {}; this run goes on without them",
-            HumanDuration(PATIENCE)
-        );
-        (T::default(), vec![("target", text)])
-    })
+    let started = thread::Builder::new().name("targets".into()).spawn(move || drop(done.send(work())));
+    let answer = started.ok().and_then(|_| waiting.recv_timeout(PATIENCE).ok());
+    answer.unwrap_or_else(|| (T::default(), vec![("target", say::no_answer(HumanDuration(PATIENCE)))]))
 }
 
 fn look(target: &mut dyn Target, bearer: Option<&Bearer>, seen: &mut Vec<TargetNote>) {
@@ -94,20 +91,20 @@ fn look(target: &mut dyn Target, bearer: Option<&Bearer>, seen: &mut Vec<TargetN
     if let (Some(noted), Some(now)) = (noted, now)
         && noted.fence.digest != now
     {
-        let token = noted.fence.token;
-        seen.push(("changed", format!("{shown} changed since the run with token {token} left it")));
+        seen.push(("changed", say::changed(shown, noted.fence.token)));
     }
     match bearer.map(|bearer| target.seal(bearer, FenceMode::Observe)) {
         Some(Ok(sealed)) => seen.extend(
             sealed
                 .let_in
-                .map(|refused| ("refused", format!("this run {}", target_args::would_be_refused(&refused)))),
+                .map(|refused| ("refused", run::would_be_refused(target_args::would_be_refused(&refused)))),
         ),
         Some(Err(error)) => seen.push(("refused", error.to_string())),
         None => {}
     }
 }
 
-fn let_in(target: &mut dyn Target) -> u64 {
+/// How many stale writes the target has accepted.
+fn accepted(target: &mut dyn Target) -> u64 {
     target.show().ok().flatten().map_or(0, |record| record.fence.let_in)
 }

@@ -1,7 +1,7 @@
-//! What runs that only observe write down on this machine, and read of each other.
+//! The file in which runs that only observe note what they do, and read about each other.
 //!
-//! Each adds a line when it begins and one when it has ended. Lines are only ever added, so their order tells which
-//! runs were at it at once, and no clock is asked: what others wrote after our first line, they wrote beside us.
+//! Each run adds a line when it starts and one when it has ended. Lines are never removed, so their order says which
+//! runs overlapped, without any clock: a line of another run after our first line means that it ran beside us.
 
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::super::watch::{TargetNote, TargetTraces};
 use crate::cmd::fence::anywhere;
 use crate::config::Chosen;
+use crate::messages::observe as say;
 
 /// The outcome in the first line of a run.
 pub const STARTED: &str = "started";
@@ -32,28 +33,28 @@ pub fn line(spec: &RunSpec, chosen: Option<&Chosen>, outcome: &str) -> Value {
     })
 }
 
-/// The lines of a file; what is none is left out.
+/// The lines of a file. Those that cannot be read are left out.
 pub fn lines(text: &str) -> impl Iterator<Item = Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok())
 }
 
-/// What is there now of what this run changed: by its name, in a word that is another whenever it is another.
+/// The targets that this run changed, with the fingerprint of their content now.
 pub fn wrote(left: &[TargetTraces]) -> Map<String, Value> {
     let changed = left.iter().filter(|left| left.now != left.before);
     let named = changed.filter_map(|left| Some((anywhere(&left.shown)?, left.now.as_deref()?.into())));
     named.collect()
 }
 
-/// Other runs of the same lease that were at it while this one was.
+/// Other runs of the same lease that ran beside this one.
 pub struct Beside {
-    /// They had begun, or have ended, since this run began: their last lines, in order.
+    /// The last line of each that started or ended since this run started, in order.
     last: Vec<Value>,
-    /// Those that began after it.
+    /// The ids of those that started after this run.
     newer: Vec<Value>,
 }
 
 impl Beside {
-    /// Reads of them. `me` is a line of this run.
+    /// Reads them from the file. `me` is a line of this run.
     pub fn read(path: &Path, me: &Value) -> Self {
         let text = std::fs::read_to_string(path).unwrap_or_default();
         let since = lines(&text).skip_while(|line| line["run_id"] != me["run_id"]);
@@ -63,37 +64,32 @@ impl Beside {
             .collect();
         let ended =
             |run: &Value| others.iter().any(|line| line["run_id"] == *run && line["outcome"] != STARTED);
-        let (begun, mut last): (Vec<Value>, Vec<Value>) =
+        let (started, mut last): (Vec<Value>, Vec<Value>) =
             others.iter().cloned().partition(|line| line["outcome"] == STARTED);
-        last.extend(begun.iter().filter(|line| !ended(&line["run_id"])).cloned());
-        Self { last, newer: begun.into_iter().map(|line| line["run_id"].clone()).collect() }
+        last.extend(started.iter().filter(|line| !ended(&line["run_id"])).cloned());
+        Self { last, newer: started.into_iter().map(|line| line["run_id"].clone()).collect() }
     }
 
-    /// What is to be told of them. Of the run that held the lease it is told already.
+    /// What to note about them. The run that held the lease is noted already.
     pub fn seen(&self, left: &[TargetTraces], held_by: Option<&str>) -> Vec<TargetNote> {
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or("?").to_owned();
-        let unknown = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
+        let unnoted = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
         let overlap = |line: &Value| {
             let (lease, holder) = (text(line, "lease"), text(line, "holder"));
-            ("overlap", format!("{lease} was run by {holder} beside this run"))
+            ("overlap", say::ran_beside(lease, holder))
         };
         let overwritten = left.iter().filter_map(|left| {
             let (shown, name) = (&left.shown, anywhere(&left.shown)?);
-            // Whoever wrote it last of those.
+            // The one that wrote it last.
             let line = self.last.iter().rev().find(|line| line["wrote"][&name].is_string())?;
             let (holder, theirs) = (text(line, "holder"), line["wrote"][&name].as_str());
             match (self.newer.contains(&line["run_id"]), theirs == left.now.as_deref()) {
-                (true, false) => Some(format!(
-                    "{shown} is not as {holder} left it, whose run began after this one: newer work was overwritten"
-                )),
-                (false, true) => Some(format!(
-                    "{shown} is as {holder} left it, whose run began before this one: if this run wrote there, that was \
-                     overwritten"
-                )),
+                (true, false) => Some(say::overwrote(shown, holder)),
+                (false, true) => Some(say::overwritten(shown, holder)),
                 _ => None,
             }
         });
-        unknown.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
+        unnoted.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
     }
 }
 
