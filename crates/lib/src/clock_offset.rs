@@ -17,7 +17,7 @@ const TRIES: usize = 20;
 const UNIX: Duration = Duration::from_secs(1_000_000_000);
 
 /// The record that is written to learn the store's time. There is one for all machines, because new machines may come
-/// each minute. It is of a kind that every bearer of a server may write, whatever names the bearer is limited to.
+/// each minute. It is of a kind that every bearer of a server may write, also one that is limited to some names.
 const KEY: &str = "probe/clock";
 
 /// How far this machine's clock is ahead, in milliseconds; nothing if the store does not tell the time.

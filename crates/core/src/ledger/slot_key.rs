@@ -33,7 +33,7 @@ pub fn never_executed(key: Option<(&str, &Opened)>) -> (ItemState, Option<Settle
     without_key.unwrap_or_else(ended)
 }
 
-/// Whether to record the end of the slot, after this came of recording the end of its key.
+/// Whether to record the end of the slot. `key`: the result of recording the end of its key.
 pub fn slot_follows(key: &Amended) -> bool {
     !matches!(key, Amended::Failed(_))
 }

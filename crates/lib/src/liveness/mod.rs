@@ -66,7 +66,7 @@ impl LockText {
     }
 }
 
-/// Whether a process lives of the run that holds `grant`. `text` names its lock file and comes from
+/// Whether the run that holds `grant` still has a living process. `text` names its lock file and comes from
 /// [`lock::HolderLock::describe`]. Only for a holder on a store that is local to this machine. It disturbs no
 /// other process.
 pub fn probe(dir: &Path, grant: Grant, run_id: &str, text: &str) -> Probe {

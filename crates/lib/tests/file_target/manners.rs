@@ -94,7 +94,7 @@ fn a_file_without_a_fence_is_only_sealed() {
     let mut target = place.target();
     let refused = target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap_err();
     assert_eq!(reason(&refused), Some(RefusalReason::NotSealed));
-    assert!(refused.to_string().contains("was never sealed"), "{refused}");
+    assert!(refused.to_string().contains("no run has fenced"), "{refused}");
     assert_eq!((place.content().as_str(), target.show().unwrap()), ("made by hand", None));
     assert_eq!(place.names(), ["today.json"], "nothing was written, and nothing is left");
     target.seal(&bearer(3), FenceMode::Enforce).unwrap();
@@ -146,7 +146,7 @@ fn another_lease_is_refused_by_name() {
         place.target().write(&other, None, Content::Bytes(b"x")).unwrap_err(),
     ] {
         assert_eq!(reason(&error), Some(RefusalReason::OtherLease));
-        assert!(error.to_string().contains("belongs to the lease site and you hold other"), "{error}");
+        assert!(error.to_string().contains("belongs to the lease site, and this run holds other"), "{error}");
     }
     assert_eq!(place.content(), "good");
 }

@@ -281,7 +281,7 @@ fn bad_input_is_explained() {
     seal(&place, "plain", 33);
     let other = Bearer { lease: Name::new("other").unwrap(), ..bearer(40) };
     let words = said(target.seal(&other, FenceMode::Enforce));
-    assert!(words.contains("belongs to the lease site and you hold other"), "{words}");
+    assert!(words.contains("belongs to the lease site, and this run holds other"), "{words}");
     // Weakened behind our back, or damaged: nobody seals, nobody is let in.
     place.raw().sql("ALTER TABLE public.plain ENABLE TRIGGER leasehold_guard");
     assert!(said(target.seal(&bearer(34), FenceMode::Enforce)).contains("weakened"));
