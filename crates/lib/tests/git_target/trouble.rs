@@ -54,7 +54,7 @@ fn another_lease_is_refused_by_name() {
         target.push(&of("blog", 9), None, BranchUpdate::Forced, &[(MAIN, &commit("a"))]).err(),
     ] {
         let said = result.unwrap().to_string();
-        assert!(said.contains("belongs to the lease site and you hold blog (token 9)"), "{said}");
+        assert!(said.contains("belongs to the lease site, and this run holds blog (token 9)"), "{said}");
     }
     assert_eq!(yard.at(MAIN), "");
 }
