@@ -43,7 +43,7 @@ fn frozen_zombies(kind: Kind) {
                 assert_eq!(place.stored().fence.token.get(), 34);
                 if kept == OLD {
                     assert_eq!(code, REFUSED, "{point:?}: {said}");
-                    assert!(said.contains("your token 33 is older than 34, already sealed for"), "{said}");
+                    assert!(said.contains("token 33 is older than 34, which"), "{said}");
                     refused += 1;
                 } else {
                     assert_eq!(code, TAKEN, "{point:?}: it had written before the seal");

@@ -60,8 +60,8 @@ fn several_writes_and_a_retry() {
     let refused = target.write(&me, None, Content::Bytes(b"three")).unwrap_err().to_string();
     let path = place.artefact();
     let wanted = format!(
-        "write refused: your token 41 is older than 42, already sealed for file:{}. This run lost its lease while \
-         it was paused; its output is stale and was not written. Nothing to repair: run it again.",
+        "write refused: your token 41 is older than 42, which file:{} has seen. This run lost its lease while \
+         it was paused: its output is stale and was not written. Nothing to repair: run it again.",
         path.display()
     );
     assert_eq!(refused, wanted);
@@ -98,7 +98,7 @@ fn a_file_without_a_fence_is_only_sealed() {
     let mut target = place.target();
     let refused = target.write(&bearer(3), None, Content::Bytes(b"x")).unwrap_err();
     assert_eq!(reason(&refused), Some(RefusalReason::NotSealed));
-    assert!(refused.to_string().contains("was never sealed"), "{refused}");
+    assert!(refused.to_string().contains("no run has fenced"), "{refused}");
     assert_eq!((place.content().as_str(), target.show().unwrap()), ("made by hand", None));
     assert_eq!(place.names(), ["today.json"], "nothing was written, and nothing is left");
     target.seal(&bearer(3), FenceMode::Enforce).unwrap();

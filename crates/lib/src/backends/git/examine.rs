@@ -21,7 +21,7 @@ use super::remote::{FenceCommit, FencePush, GitRemote, took};
 use super::tool::GitOutput;
 use super::unfit;
 use crate::targets::TargetError;
-use crate::targets::cas_fence::{Swap, liar};
+use crate::targets::cas_fence::{Swap, does_not_compare};
 use crate::{clock, random};
 
 impl GitRemote {
@@ -54,7 +54,7 @@ impl GitRemote {
             return self.judged(second, &outer);
         };
         if took(&outer, &late) && (took(&inner, new) || is(&inner, new, RefStatus::stale)) {
-            return Err(liar(&self.shown));
+            return Err(does_not_compare(&self.shown));
         }
         match self.judged(first, &inner)? {
             Swap::Done if outer.late => {

@@ -24,7 +24,7 @@ pub const FALLBACK_REF: &str = "refs/heads/leasehold-fence";
 
 const SCHEME: &str = "git";
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: |url| shown(super::rest(url)),
     variables: &[],

@@ -75,5 +75,5 @@ pub fn assert_stale(error: &TargetError) {
     assert_eq!(refused.reason, RefusalReason::Stale);
     assert_eq!((refused.token.get(), refused.sealed().map(Token::get)), (33, Some(34)));
     let said = error.to_string();
-    assert!(said.contains("your token 33 is older than 34, already sealed for"), "{said}");
+    assert!(said.contains("token 33 is older than 34, which"), "{said}");
 }

@@ -105,7 +105,7 @@ pub fn another_lease_is_refused_by_name(make: Maker<'_>) {
     let mut target = site.open();
     assert!(target.show().unwrap().is_none());
     let error = write(target.as_mut(), 33, "early").unwrap_err();
-    assert!(error.to_string().contains("was never sealed"), "{error}");
+    assert!(error.to_string().contains("no run has fenced"), "{error}");
     let error = target.set_mode(FenceMode::Observe).unwrap_err();
     assert!(error.to_string().contains("has no fence yet"), "{error}");
     seal(target.as_mut(), 33);
