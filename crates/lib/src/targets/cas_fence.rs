@@ -268,17 +268,17 @@ pub(crate) fn refuses<C: CasFence>(cell: &mut C, never: &Version) -> Result<Swap
 
 /// [`super::Target::examine`] for a cell.
 pub(crate) fn examine<C: CasFence>(cell: &mut C) -> Result<(), TargetError> {
-    let mut heard = format!("others replaced its fence {EXAMS} times in between");
+    let mut why = format!("others replaced its fence {EXAMS} times in between");
     let mut backoff = Backoff::FIRST;
     for _ in 0..EXAMS {
         match cell.examine()? {
             Swap::Done => return Ok(()),
             Swap::Conflict => {}
-            Swap::Unknown(said) => heard = said,
+            Swap::Unknown(said) => why = said,
         }
         pause(backoff.next());
     }
-    Err(unexamined(cell, heard))
+    Err(unexamined(cell, why))
 }
 
 /// The check had no result.

@@ -139,9 +139,9 @@ fn age(written: &str, read: &str) -> Option<Duration> {
 }
 
 /// A time of the store, since 1970.
-pub(super) fn time(told: &Value) -> Option<Duration> {
-    let told: Timestamp = told.as_str()?.parse().ok()?;
-    told.duration_since(Timestamp::UNIX_EPOCH).try_into().ok()
+pub(super) fn time(time: &Value) -> Option<Duration> {
+    let time: Timestamp = time.as_str()?.parse().ok()?;
+    time.duration_since(Timestamp::UNIX_EPOCH).try_into().ok()
 }
 
 /// The path of a document in its database, without the project, which has an id and a number.

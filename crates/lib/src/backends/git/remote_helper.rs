@@ -136,7 +136,7 @@ impl<W: Write> Helper<'_, W> {
     fn list(&mut self, for_push: bool) -> io::Result<bool> {
         let listing = match self.remote.listing() {
             Ok(listing) => listing,
-            Err(error) => return Ok(self.told(&error)),
+            Err(error) => return Ok(self.failed(&error)),
         };
         let fence = listing.lines().find_map(FenceCommit::parse);
         if for_push && self.number.is_some() && !self.may_push(fence.as_ref()) {
@@ -175,21 +175,21 @@ impl<W: Write> Helper<'_, W> {
         };
         let fence = match fence {
             Ok(fence) => fence,
-            Err(error) => return self.told(&error),
+            Err(error) => return self.failed(&error),
         };
-        let Some(bearer) = self.bearer.clone() else { return self.told(&no_run(&self.remote.shown)) };
+        let Some(bearer) = self.bearer.clone() else { return self.failed(&no_run(&self.remote.shown)) };
         let record = fence.as_ref().map(|(record, _)| &record.fence);
         let next = record.map_or(1, |fence| fence.seq.saturating_add(1));
         let offer = FenceOffer::Write { seq: next, digest: "?".into() };
         if let FenceVerdict::Refuse(reason) = verdict(record, &bearer, &offer) {
             let refused = Refused::new(RefusedAction::Write, reason, &self.remote.shown, &bearer, record);
-            return self.told(&TargetError::Refused(Box::new(refused)));
+            return self.failed(&TargetError::Refused(Box::new(refused)));
         }
         self.remote.hint = fence;
         true
     }
 
-    fn told(&mut self, error: &TargetError) -> bool {
+    fn failed(&mut self, error: &TargetError) -> bool {
         (self.tell)(HelperNotice::Failed(error));
         false
     }
@@ -206,7 +206,7 @@ impl<W: Write> Helper<'_, W> {
         command.args(batch.iter().filter_map(|line| line.split(' ').next()));
         let said = self.remote.git.run_shown(command)?;
         if !said.ok {
-            return Ok(self.told(&self.remote.complained("fetch from", &said)));
+            return Ok(self.failed(&self.remote.complained("fetch from", &said)));
         }
         self.say("\n")
     }
@@ -230,7 +230,7 @@ impl<W: Write> Helper<'_, W> {
     fn refuse_fence_refs(&mut self, moves: &[Move]) -> io::Result<bool> {
         let why = format!("keeps its fence at {FENCE_REF} or {FALLBACK_REF}, which nobody else may push to");
         let fix = "Choose another name; for a mirror, remove the copy in your clone: git update-ref -d with that name";
-        self.told(&unfit(&self.remote.shown, &why, fix));
+        self.failed(&unfit(&self.remote.shown, &why, fix));
         let line = |one: &Move| match is_fence(&one.name) {
             true => format!("error {} kept for the fence\n", one.name),
             false => format!("error {} atomic push failed\n", one.name),
@@ -288,7 +288,7 @@ impl<W: Write> Helper<'_, W> {
         let said = self.remote.git.run_shown(command)?;
         let statuses = push_output::statuses(&said.out);
         if statuses.is_empty() && !said.ok {
-            self.told(&self.remote.complained("push to", &said));
+            self.failed(&self.remote.complained("push to", &said));
         }
         let otherwise = if said.ok { "" } else { "the push was aborted" };
         Ok(moves.iter().map(|one| answer(one, &statuses, otherwise)).collect())

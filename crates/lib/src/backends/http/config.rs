@@ -134,8 +134,8 @@ mod tests {
             ("https://s3cret@l.example", "LEASEHOLD_AUTH_FILE"),
             ("https://l.example?token=s3cret", "LEASEHOLD_AUTH_FILE"),
             ("https://l.example#x", "after #"),
-            ("https://", "not a URL"),
-            ("https:", "not a URL"),
+            ("https://", "not a valid URL"),
+            ("https:", "not a valid URL"),
         ];
         for (url, says) in bad {
             let message = Config::parse(url).unwrap_err();

@@ -30,7 +30,7 @@ pub(super) const BACKEND: Backend = Backend {
     target: None,
 };
 
-/// A map that every clone shares. Each clone is a [`Store`] handle of its own.
+/// A map that every clone shares. Each clone is a separate [`Store`] handle.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     instance: String,

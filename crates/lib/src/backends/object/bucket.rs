@@ -71,7 +71,7 @@ impl Bucket {
     }
 
     pub fn failure(&self, note: &CallNote) -> Failure {
-        response::failure(&self.config, &note.told(), &self.credentials.told())
+        response::failure(&self.config, &note.report(), &self.credentials.report())
     }
 
     /// The field that the provider compares.
@@ -115,13 +115,13 @@ impl Bucket {
         }
         let got = match got {
             Ok(got) => got,
-            Err(_) if response::absent(&note.told()) => return Ok(None),
+            Err(_) if response::absent(&note.report()) => return Ok(None),
             Err(_) => return Err(self.failure(&note)),
         };
         let Some(version) = self.version(got.meta.e_tag.clone(), got.meta.version.clone()) else {
             return Err(self.failure(&note));
         };
-        let age = |note: &CallNote| note.told().answer.unwrap_or_default().age();
+        let age = |note: &CallNote| note.report().answer.unwrap_or_default().age();
         if got.meta.size > most {
             return Ok(Some(Fetched { bytes: None, version, age: age(&note), note }));
         }
@@ -164,7 +164,8 @@ impl Bucket {
             options.attributes.insert(Attribute::CacheControl, "no-store".into());
         }
         let done = client.bucket.put_opts(path, bytes, options).await;
-        let judged = response::put(&self.config, &note.told(), &self.credentials.told(), expected.is_none());
+        let judged =
+            response::put(&self.config, &note.report(), &self.credentials.report(), expected.is_none());
         match (judged, done) {
             (Put::Refused, _) => Cas::Conflict,
             (Put::Open(failure), _) => Cas::Unknown(failure),
@@ -213,7 +214,7 @@ impl Bucket {
             ..PaginatedListOptions::default()
         };
         let page = client.bucket.list_paginated(Some(start), options).await;
-        let answer = note.told().answer.filter(|answer| answer.xml);
+        let answer = note.report().answer.filter(|answer| answer.xml);
         page.ok().zip(answer).ok_or_else(|| self.failure(&note))
     }
 

@@ -17,8 +17,8 @@ pub enum Put {
 }
 
 /// The outcome of a conditional write; `create`: the object must not have existed.
-pub fn put(config: &Config, told: &CallReport, credentials: &CallReport, create: bool) -> Put {
-    let Some(answer) = &told.answer else { return Put::Open(failure(config, told, credentials)) };
+pub fn put(config: &Config, report: &CallReport, credentials: &CallReport, create: bool) -> Put {
+    let Some(answer) = &report.answer else { return Put::Open(failure(config, report, credentials)) };
     let missing = ["NoSuchKey", "BlobNotFound"].contains(&answer.code.as_str());
     match answer.status {
         200..=299 => Put::Taken,
@@ -31,29 +31,29 @@ pub fn put(config: &Config, told: &CallReport, credentials: &CallReport, create:
         409 if create && config.provider == Provider::Azure && answer.code == "BlobAlreadyExists" => {
             Put::Refused
         }
-        _ => Put::Open(failure(config, told, credentials)),
+        _ => Put::Open(failure(config, report, credentials)),
     }
 }
 
 /// Whether a read's answer was that there is no object.
-pub fn absent(told: &CallReport) -> bool {
+pub fn absent(report: &CallReport) -> bool {
     let absent =
         |a: &ObjectAnswer| a.status == 404 && ["NoSuchKey", "BlobNotFound"].contains(&a.code.as_str());
-    told.answer.as_ref().is_some_and(absent)
+    report.answer.as_ref().is_some_and(absent)
 }
 
 /// The failure of a call.
-pub fn failure(config: &Config, told: &CallReport, credentials: &CallReport) -> Failure {
-    let (kind, message) = match (&told.answer, &told.broken) {
+pub fn failure(config: &Config, report: &CallReport, credentials: &CallReport) -> Failure {
+    let (kind, message) = match (&report.answer, &report.broken) {
         (Some(answer), _) => answered(config, answer),
         (None, Some(broken)) => cut(config, broken),
-        (None, None) if told.asked => (
+        (None, None) if report.asked => (
             FailureKind::Unreachable,
             format!("{} stopped in the middle of its answer. Try again.", host(config)),
         ),
         (None, None) => uncredited(config, credentials),
     };
-    match &told.answer {
+    match &report.answer {
         Some(answer) if leased_by_azure(answer) => Failure::not_written(kind, message),
         _ => Failure::new(kind, message),
     }

@@ -78,7 +78,7 @@ impl ObjectBucket {
         };
         let content = bytes.map_or(ObjectContent::Foreign, |bytes| envelope::open(&bytes));
         if content == ObjectContent::Foreign {
-            let html = note.told().answer.is_some_and(|answer| answer.html);
+            let html = note.report().answer.is_some_and(|answer| answer.html);
             return Err(if html { self.bucket.failure(&note) } else { foreign(&path) });
         }
         Ok(Some(ReadObject { content, version, age }))

@@ -276,7 +276,7 @@ impl CasFence for ObjectTarget {
             self.last = self.highest()?;
             return Ok(None);
         };
-        let html = found.note.told().answer.is_some_and(|answer| answer.html);
+        let html = found.note.report().answer.is_some_and(|answer| answer.html);
         let record = self.decode(found.bytes.as_deref(), html)?;
         self.last = match record.payload.as_deref().and_then(PayloadName::parse) {
             Some(payload) => payload.ordinal,

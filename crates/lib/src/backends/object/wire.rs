@@ -73,14 +73,14 @@ impl CallNote {
     }
 
     /// The content of the note.
-    pub fn told(&self) -> CallReport {
+    pub fn report(&self) -> CallReport {
         self.lock().clone()
     }
 
     /// Whether there was no answer, and another connection may give one.
     pub fn cut_short(&self) -> bool {
-        let told = self.lock();
-        told.answer.is_none() && told.broken.as_ref().is_some_and(|broken| !broken.tls)
+        let report = self.lock();
+        report.answer.is_none() && report.broken.as_ref().is_some_and(|broken| !broken.tls)
     }
 
     fn lock(&self) -> MutexGuard<'_, CallReport> {

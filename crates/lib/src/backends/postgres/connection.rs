@@ -34,9 +34,9 @@ pub(crate) struct PgConnection {
     pub client: Client,
     pub host: Host,
     /// The process id that was announced when the session began.
-    pub promised: Option<i32>,
+    pub announced: Option<i32>,
     /// The notifications.
-    pub told: UnboundedReceiver<Notification>,
+    pub notifications: UnboundedReceiver<Notification>,
     /// Channels known to work on this connection.
     pub listening: BTreeSet<String>,
     driver: JoinHandle<()>,
@@ -180,14 +180,21 @@ where
             || e.to_string() == "error performing TLS handshake";
         NoSession { failure: errors::no_session(host, user, dbname, &e), other_way }
     })?;
-    let (tell, told) = unbounded();
-    let driver = tokio::spawn(drive(connection, tell));
-    let promised = pid::promised(&client).await;
-    Ok(PgConnection { client, host: host.clone(), promised, told, listening: BTreeSet::new(), driver })
+    let (send, notifications) = unbounded();
+    let driver = tokio::spawn(drive(connection, send));
+    let announced = pid::announced(&client).await;
+    Ok(PgConnection {
+        client,
+        host: host.clone(),
+        announced,
+        notifications,
+        listening: BTreeSet::new(),
+        driver,
+    })
 }
 
 /// Drives the connection until it ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, tell: UnboundedSender<Notification>)
+async fn drive<S, T>(mut connection: Connection<S, T>, send: UnboundedSender<Notification>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -196,7 +203,7 @@ where
         if let AsyncMessage::Notification(n) = message {
             let (channel, payload) = (n.channel().to_owned(), n.payload().to_owned());
             // Ignored if no waiter is left.
-            let _ = tell.unbounded_send(Notification { from: n.process_id(), channel, payload });
+            let _ = send.unbounded_send(Notification { from: n.process_id(), channel, payload });
         }
     }
 }

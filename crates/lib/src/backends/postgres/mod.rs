@@ -1,4 +1,4 @@
-//! PostgreSQL: a store in a table of its own, and targets that are tables of the user's.
+//! PostgreSQL: a store in its own table, and targets that are users' tables.
 
 mod config;
 mod connection;

@@ -14,7 +14,7 @@ use tokio_postgres::Client;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
 /// The process id that was announced.
-pub(super) async fn promised(client: &Client) -> Option<i32> {
+pub(super) async fn announced(client: &Client) -> Option<i32> {
     let written = Nowhere::default();
     client.cancel_token().cancel_query_raw(written.clone(), Same).await.ok()?;
     let bytes = written.bytes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -172,7 +172,7 @@ impl PostgresStore {
         }
         self.instance = instance;
         let pid: i32 = row.try_get(2).map_err(strange)?;
-        self.pooled = Some(link.promised.is_some_and(|promised| promised != pid));
+        self.pooled = Some(link.announced.is_some_and(|announced| announced != pid));
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl Store for PostgresStore {
         let version = write.to_string();
         let (channel, lock) = notify::names(key);
         let met = self.met();
-        let told = [(&lock as &(dyn ToSql + Sync), Type::INT8), (&channel, Type::TEXT), (&met, Type::TEXT)];
+        let notify = [(&lock as &(dyn ToSql + Sync), Type::INT8), (&channel, Type::TEXT), (&met, Type::TEXT)];
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&key, Type::TEXT)];
         let old = expected.map(|v| v.0.as_str());
         let statement: Statement = match &old {
@@ -357,7 +357,7 @@ impl Store for PostgresStore {
             None => sql::create_one,
         };
         params.extend([(&version as &(dyn ToSql + Sync), Type::TEXT), (&body, Type::BYTEA)]);
-        params.extend(told);
+        params.extend(notify);
         self.write(statement, &params, Version(version.clone())).await
     }
 

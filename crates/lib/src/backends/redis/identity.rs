@@ -67,8 +67,8 @@ impl ServerIdentity {
 
     /// A warning if the identity is unknown.
     pub fn caution(&self) -> Option<String> {
-        let told = self.run.is_some() || self.replication.is_some();
-        (!told).then(|| {
+        let known = self.run.is_some() || self.replication.is_some();
+        (!known).then(|| {
             "This user may not run INFO there. So only machines that remember a higher token notice a restart or failover that \
              loses leases, and the token skips 1000 whenever a user with INFO and one without it follow each other. Allow it \
              with ACL SETUSER NAME +info."

@@ -1,4 +1,4 @@
-//! SQLite: a store in one file for all processes of this machine, and targets that are tables of the user's.
+//! SQLite: a store in one file for all processes of this machine, and targets that are users' tables.
 
 mod store;
 mod target;

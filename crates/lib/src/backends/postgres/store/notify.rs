@@ -52,8 +52,10 @@ pub(super) async fn wait(
     let known = version.map_or("", |v| v.0.as_str());
     let news = async {
         loop {
-            match link.told.recv().await {
-                Ok(told) if told.channel == channel && told.payload != known => return,
+            match link.notifications.recv().await {
+                Ok(notification) if notification.channel == channel && notification.payload != known => {
+                    return;
+                }
                 Ok(_) => {}
                 // The connection is gone: the caller must read what happened meanwhile.
                 Err(_) => return,
@@ -107,11 +109,11 @@ async fn hears(link: &mut PgConnection, channel: &str) -> bool {
         return false;
     }
     let own = async {
-        while let Ok(told) = link.told.recv().await {
-            if told.payload == nonce {
+        while let Ok(notification) = link.notifications.recv().await {
+            if notification.payload == nonce {
                 // A pooler passes notifications on only while it has a server process for us. That process is not the
                 // one announced at the start.
-                return link.promised.is_none_or(|promised| promised == told.from);
+                return link.announced.is_none_or(|announced| announced == notification.from);
             }
         }
         false
@@ -127,7 +129,7 @@ async fn hears(link: &mut PgConnection, channel: &str) -> bool {
 /// Whether the version has changed, or cannot be read.
 async fn changed(store: &mut PostgresStore, key: &str, version: Option<&Version>) -> bool {
     let Some(mut link) = store.link.take() else { return true };
-    while link.told.try_recv().is_ok() {}
+    while link.notifications.try_recv().is_ok() {}
     let sql = "SELECT version FROM leasehold.records WHERE key = $1";
     let found = link.client.query_typed_opt(sql, &[(&key, Type::TEXT)]).await;
     let Ok(now) = found.and_then(|row| row.map(|row| row.try_get::<_, String>(0)).transpose()) else {

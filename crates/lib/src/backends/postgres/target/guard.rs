@@ -111,7 +111,7 @@ pub(super) fn way_round(tree: &[PgTable]) -> Option<(&str, &str)> {
 async fn pooled(target: &PgTarget, link: &PgConnection, doing: &'static str) -> Result<bool, TargetError> {
     let sql = "SELECT pg_catalog.pg_backend_pid()";
     let rows = link.client.query_typed(sql, &[]).await.map_err(target.said(doing))?;
-    Ok(link.promised.is_some_and(|promised| super::first::<i32>(&rows) != Some(promised)))
+    Ok(link.announced.is_some_and(|announced| super::first::<i32>(&rows) != Some(announced)))
 }
 
 /// The table, then its partitions and children.

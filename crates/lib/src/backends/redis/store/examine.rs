@@ -39,9 +39,9 @@ impl RedisStore {
         let commands: Vec<Cmd> = SECTIONS.map(info).into_iter().chain(SETTINGS.map(setting)).collect();
         let answers = self.connection.ask(&commands).await?;
         let found = read(&answers);
-        let told = self.connection.identity.as_ref().and_then(ServerIdentity::caution);
+        let known = self.connection.identity.as_ref().and_then(ServerIdentity::caution);
         let mut remarks = vec![version(&found), eviction(&found), durability(&found), replication(&found)];
-        remarks.extend(told.map(|text| Remark { about: "identity", verdict: RemarkLevel::Weak, text }));
+        remarks.extend(known.map(|text| Remark { about: "identity", verdict: RemarkLevel::Weak, text }));
         if self.connection.config.exposed {
             let text =
                 "The password crosses the network in the clear; use rediss: if the server speaks TLS.".into();
@@ -53,12 +53,15 @@ impl RedisStore {
 
 fn read(answers: &[Value]) -> ServerFacts {
     let (sections, settings) = answers.split_at(SECTIONS.len());
-    let told: Vec<String> = sections.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
+    let known: Vec<String> = sections.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
     let value = |(name, answer): (&&'static str, &Value)| {
         let pair: Vec<String> = from_redis_value_ref(answer).ok()?;
         Some((*name, pair.into_iter().nth(1)?))
     };
-    ServerFacts { info: told.join("\n"), settings: SETTINGS.iter().zip(settings).filter_map(value).collect() }
+    ServerFacts {
+        info: known.join("\n"),
+        settings: SETTINGS.iter().zip(settings).filter_map(value).collect(),
+    }
 }
 
 fn version(found: &ServerFacts) -> Remark {
