@@ -1,16 +1,16 @@
-//! URLs as they may be shown: passwords and tokens are masked.
+//! Masks passwords and tokens in URLs that are shown.
 
 use crate::text::{MASK, is_word};
 
-/// What of a URL is no secret.
+/// The parts of a URL that are not secret.
 pub(super) struct Masking {
     /// Parameters that may be shown. Any other may be a secret: a signature, a token, a password.
     pub harmless: &'static [&'static str],
-    /// The name of a user alone may be the secret: over HTTP tokens are written that way. A password is never shown.
+    /// A user name without a password may be a secret: over HTTP a token is written that way. A password is never shown.
     pub user_is_secret: bool,
 }
 
-/// Of what is reached over HTTP.
+/// For URLs over HTTP.
 pub(super) const WEB: Masking = Masking { harmless: &["insecure"], user_is_secret: true };
 
 impl Masking {
@@ -18,16 +18,16 @@ impl Masking {
     pub fn shown(&self, url: &str) -> String {
         let Some((scheme, rest)) = url.split_once("://") else { return without_host(url) };
         let (place, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
-        // What stands before a `@` in the first parameter's name was meant to be a password with a `?` in it.
-        let astray = query.split('=').next().is_some_and(|name| name.contains('@'));
-        let (place, query) = if astray { (rest, "") } else { (place, query) };
+        // An `@` in the first parameter's name: the `?` is part of a password.
+        let in_password = query.split('=').next().is_some_and(|name| name.contains('@'));
+        let (place, query) = if in_password { (rest, "") } else { (place, query) };
         let query = self.parameters(query);
         let host = place.split(['/', '#']).next().and_then(|authority| authority.rfind('@'));
         if let Some(at) = host.filter(|_| self.user_is_secret) {
             return format!("{scheme}://{MASK}{}{query}", &place[at..]);
         }
-        // From the first colon to the last `@`: a password may contain either, and `/` and `#`, unescaped. A
-        // user's name without a password comes before the first `@`.
+        // From the first colon to the last `@`: a password may contain both, and `/` and `#`, without escapes. A user
+        // name without a password comes before the first `@`.
         let secret = place.rfind('@').zip(place.find(':')).filter(|(at, colon)| colon < at);
         match secret.filter(|(_, colon)| place.find('@').is_some_and(|first| *colon < first)) {
             Some((at, colon)) => format!("{scheme}://{}:{MASK}{}{query}", &place[..colon], &place[at..]),
@@ -35,7 +35,7 @@ impl Masking {
         }
     }
 
-    /// What begins with a `?`.
+    /// The part from the `?`.
     fn parameters(&self, query: &str) -> String {
         let Some(query) = query.strip_prefix('?') else { return query.into() };
         let shown = |pair: &str| match pair.split_once('=') {
@@ -43,7 +43,7 @@ impl Masking {
                 format!("endpoint={}", WEB.shown(url))
             }
             Some((key, _)) if !self.harmless.contains(&key) => format!("{key}={MASK}"),
-            // Without a value it may be the secret itself.
+            // A parameter without a value may be the secret itself.
             None if !pair.is_empty() && !self.harmless.contains(&pair) => MASK.into(),
             _ => pair.to_owned(),
         };
@@ -51,7 +51,7 @@ impl Masking {
     }
 }
 
-/// Not the URL it was meant to be: a password may stand anywhere.
+/// A URL without `//`. A password may be anywhere in it.
 fn without_host(url: &str) -> String {
     match url.split_once(':') {
         Some((_, rest)) if rest.contains(['@', '=']) => hidden(url),
@@ -59,7 +59,7 @@ fn without_host(url: &str) -> String {
     }
 }
 
-/// What has no known scheme: nobody knows what is secret in it.
+/// A text without a known scheme. Any part of it may be secret.
 pub(super) fn hidden(url: &str) -> String {
     match url.split_once(':') {
         Some((scheme, _)) if is_word(scheme) => format!("{scheme}:…"),

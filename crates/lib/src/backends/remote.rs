@@ -1,8 +1,8 @@
-//! What every store behind a network has in common: a runtime of its own, and a limit to every call.
+//! Shared by the stores on servers: a runtime, and a time limit for each call.
 //!
-//! The stores themselves are ordinary async code over tokio. [`Remote`] lets anybody call them, on any
-//! thread that is not inside a runtime already, and makes no runtime before the first call. The async API
-//! calls its stores from a thread of its own, so it can be used inside any runtime.
+//! The stores are async code over tokio. [`Remote`] runs them on any thread that is not inside a runtime already,
+//! and makes a runtime with the first call. The async API calls its stores on a separate thread, so it can be
+//! used inside any runtime.
 
 use std::net::IpAddr;
 use std::sync::Once;
@@ -17,31 +17,31 @@ use crate::stores::{
     BatchWrite, Cas, Examine, Failure, FailureKind, Listed, Remark, Store, StoreFacts, Stored, Version,
 };
 
-/// How long a call may take if nobody said otherwise.
+/// The default time limit of a call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What to do about a store that takes connections and says nothing.
+/// The advice for a server that accepts connections and does not answer.
 pub(crate) const SILENT: &str =
-    "see that it runs, that the port is the right one, and that no firewall or proxy swallows the answer";
+    "check that it runs, that the port is right, and that no firewall or proxy drops the answer";
 
-/// How often the runtime looks around before a call: once for the system, then for whom it concerns.
+/// How often the runtime polls before a call: once for the system, then for the tasks that it wakes.
 const GLANCES: usize = 3;
 
-/// A store over tokio, for callers that know nothing of tokio.
+/// A store over tokio, for callers without tokio.
 pub struct Remote<S> {
     inner: S,
     limit: Duration,
-    /// Made by the first call. The connections live in it, so it goes where the store goes.
+    /// Made by the first call. The connections belong to it.
     runtime: Option<Runtime>,
 }
 
 impl<S> Remote<S> {
-    /// Reaches nothing yet.
+    /// Contacts nothing yet.
     pub fn new(inner: S) -> Self {
         Self { inner, limit: PATIENCE, runtime: None }
     }
 
-    /// Drives `work` on the store to its end, or to the end of our patience.
+    /// Runs `work` on the store, until it ends or its time is over.
     pub(crate) fn drive<T>(
         &mut self,
         limit: Duration,
@@ -54,7 +54,7 @@ impl<S> Remote<S> {
         };
         let call = work(&mut self.inner);
         let call = async {
-            // Between calls the runtime stands still: first it may hear which connections were closed.
+            // Between calls the runtime does not run: let it notice closed connections first.
             for _ in 0..GLANCES {
                 tokio::task::yield_now().await;
             }
@@ -70,25 +70,28 @@ impl<S> Remote<S> {
     }
 }
 
-/// Whether what is sent to this host never leaves the machine.
+/// Whether the host is this machine.
 pub fn is_here(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// A runtime on the thread that calls, with what TLS needs.
+/// A runtime on the calling thread, with a provider for TLS.
 pub(crate) fn start() -> Result<Runtime, Failure> {
     static PROVIDER: Once = Once::new();
-    // A program around us may have chosen its own; then that one is used.
+    // A program around us may have installed its own, which is then used.
     PROVIDER.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));
     Builder::new_current_thread().enable_all().build().map_err(|e| {
-        Failure::new(FailureKind::Unreachable, format!("the system refused what a network call needs: {e}"))
+        Failure::new(
+            FailureKind::Unreachable,
+            format!("the system refused the resources for a network call: {e}"),
+        )
     })
 }
 
 impl<S> Drop for Remote<S> {
     fn drop(&mut self) {
-        // Not by waiting: we may be inside somebody else's runtime.
+        // Without waiting, because we may be inside another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,7 +1,7 @@
 //! Targets whose fence is replaced only if it is still the one that was read: objects, documents, refs.
 //!
-//! Reading, the rule and a conditional replacement, again after a conflict. What a target adds is how it
-//! reads its fence, and how it puts fence and content in place in one step.
+//! Read the fence, ask the rule, replace the fence under a condition; after a conflict, start again. A target
+//! adds how it reads its fence, and how it replaces fence and content in one step.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use super::{Refused, RefusedAction, Sealed, TargetAction, TargetError, Written, 
 use crate::random;
 use crate::update::{Backoff, NextCall, RecordPlace, StoreAnswer, drive_at};
 
-/// How often a server is asked to show that it compares before we say that it does not answer.
+/// How often a server is checked before it counts as not answering.
 const EXAMS: u32 = 5;
 
 /// One fence that can be read, and replaced under a condition.
 pub(crate) trait CasFence {
-    /// What a write brings besides its fence.
+    /// The content of a write.
     type Content: ?Sized;
 
     /// As people may see it.
     fn shown(&self) -> &str;
 
-    /// The fence, and what tells it from every other that is or was stored; nothing: it was never sealed.
+    /// The fence, if there is one, with a version that no other fence has or had.
     fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError>;
 
-    /// In one step: if the fence is still at this version, replaces it and puts the content in place.
+    /// Replaces the fence and the content in one step, if the fence still has this version.
     fn swap(
         &mut self,
         at: Option<&Version>,
@@ -37,30 +37,30 @@ pub(crate) trait CasFence {
         content: Option<&Self::Content>,
     ) -> Result<Swap, TargetError>;
 
-    /// Makes the server show that it compares: it is asked to replace the fence, by what is there already, under
-    /// conditions that cannot hold. `Done`: it refused. `Conflict`: there is no such fence now.
+    /// Checks that the server compares: asks it to replace the fence by an equal one, under conditions that cannot hold.
+    /// `Done`: it refused. `Conflict`: there is no fence now.
     fn examine(&mut self) -> Result<Swap, TargetError>;
 
-    /// [`CasFence::swap`] of the fence alone and [`CasFence::examine`] in one, for a server that lets nobody replace a fence by
-    /// the same. `Done`: both went well. Nothing: they are two things here.
+    /// [`CasFence::swap`] of the fence alone and [`CasFence::examine`] in one step, for a server on which a fence cannot be
+    /// replaced by an equal one. `Done`: both succeeded. None: this target does them separately.
     fn swap_examined(&mut self, _at: Option<&Version>, _: &FenceRecord) -> Option<Result<Swap, TargetError>> {
         None
     }
 
-    /// Where the content of this write will lie, for targets that keep it apart from the fence.
+    /// The name of this write's content, for targets that keep it apart from the fence.
     fn payload(&self, _fence: &Fence) -> Option<String> {
         None
     }
 }
 
-/// What became of a conditional replacement.
+/// The outcome of a conditional replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Swap {
-    /// It is in place.
+    /// The fence was replaced.
     Done,
-    /// The fence was another; nothing was changed.
+    /// The fence had another version; nothing was changed.
     Conflict,
-    /// It may be in place, now or later; why nobody knows.
+    /// It may have been replaced, or may be replaced later; the text says why that is unknown.
     Unknown(String),
 }
 
@@ -74,7 +74,7 @@ impl From<Cas> for Swap {
     }
 }
 
-/// Whether a seal also makes the server show that it compares.
+/// Whether a seal also checks that the server compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exam {
     Wanted,
@@ -85,24 +85,24 @@ pub(crate) enum Exam {
 struct OpenAttempt {
     /// Which write it was.
     seq: u64,
-    /// What was heard of it.
+    /// Why its outcome is unknown.
     why: String,
-    /// It was only let in: no fence will tell that it landed, but for being another.
+    /// It was only counted in observe mode. The fence does not record it, so a landed one only shows as a changed fence.
     let_in: bool,
     /// The fence that it was conditional on.
     on: Option<FenceRecord>,
 }
 
-/// What a verb wants of the fence that is there.
-#[allow(clippy::large_enum_variant)] // one at a time, for as long as it takes to take it apart
+/// The decision of a verb about the current fence.
+#[allow(clippy::large_enum_variant)] // there is one at a time, for a short time
 enum Want<T> {
-    /// This one in its place, as write number `seq`; then the answer is `then`.
+    /// Replace it by `record`, as write number `seq`; the answer is `then`.
     Put { record: FenceRecord, seq: u64, let_in: bool, then: T },
-    /// Nothing: this is the answer.
+    /// Do nothing; this is the answer.
     Nothing(T),
 }
 
-/// A fence that was offered. What is found has no id of its own: the rule tells whether an attempt has landed.
+/// A fence that is offered. A stored fence has no write id: the rule decides whether an attempt has landed.
 #[derive(Clone)]
 struct OfferedFence {
     write: WriteId,
@@ -115,11 +115,11 @@ impl update::Record for OfferedFence {
     }
 }
 
-/// A cell, and what goes with the fence.
+/// A fence that is changed, and the content to write with it.
 struct FenceCell<'a, C: CasFence> {
     cell: &'a mut C,
     content: Option<&'a C::Content>,
-    /// Whether an exam was passed on the way, where one is wanted.
+    /// Set when the server has shown that it compares, if that is checked.
     exam: Option<&'a mut bool>,
 }
 
@@ -146,7 +146,7 @@ impl<C: CasFence> RecordPlace for FenceCell<'_, C> {
         matches!(answer, StoreAnswer::Cas(Ok(Swap::Conflict | Swap::Unknown(_)))).then(busy)
     }
 
-    /// Nobody as long as another: those who met here would meet again. Each call has its own limit.
+    /// Waits a random part of `at_most`, so that writers that collided do not collide again. Each call has its own limit.
     fn pause(&mut self, at_most: Duration, _: Failure) -> Result<(), Failure> {
         pause(at_most);
         Ok(())
@@ -158,7 +158,7 @@ fn pause(at_most: Duration) {
     std::thread::park_timeout(at_most * part / 1000);
 }
 
-/// Reads the fence, asks what is wanted of it, and replaces it; again, if it was another by then.
+/// Reads the fence, asks `want`, and replaces the fence; again after a conflict.
 fn change<C: CasFence, T>(
     mut at: FenceCell<'_, C>,
     asked: TargetAction,
@@ -166,7 +166,7 @@ fn change<C: CasFence, T>(
 ) -> Result<T, TargetError> {
     let mut update = Update::<OfferedFence>::new(random::seed());
     let mut doubt: Option<OpenAttempt> = None;
-    // What is to be said if the attempt under way lands; and what to doubt if nobody hears of it.
+    // The answer if the current attempt succeeds, and the doubt if its outcome is unknown.
     let mut offered: Option<(T, OpenAttempt)> = None;
     let done = drive_at(&mut at, NextCall::Read, |at, answer| {
         let unsure =
@@ -197,7 +197,7 @@ fn change<C: CasFence, T>(
                     (Swap::Done, Some(then)) => return NextCall::Done(Ok(then)),
                     (Swap::Unknown(why), then) => {
                         if let (true, Some(then)) = (asked == TargetAction::Seal && let_in(&attempt), then) {
-                            // What was only to be counted may be missing in the count.
+                            // In observe mode the count may then lack one, which is accepted.
                             return NextCall::Done(Ok(then));
                         }
                         let failure = Failure::new(FailureKind::Unreachable, why.as_str());
@@ -236,7 +236,7 @@ pub(crate) fn seal<C: CasFence>(
     let mut passed = exam == Exam::Spared;
     let at = FenceCell { cell, content: None, exam: (!passed).then_some(&mut passed) };
     let sealed = change(at, TargetAction::Seal, |cell, old, _| {
-        // A refusal is no doubt: whatever became of an attempt, it stands no longer, and wrote nothing.
+        // After a refusal an earlier attempt is no longer in doubt: it has been replaced, and wrote nothing.
         let sealing = sealing(old.and_then(FenceRecord::standing), bearer, mode, cell.shown())?;
         let Some((fence, let_in)) = sealing else { return Ok(Want::Nothing(Sealed { let_in: None })) };
         let payload = old.and_then(|old| old.payload.clone());
@@ -244,21 +244,22 @@ pub(crate) fn seal<C: CasFence>(
         Ok(Want::Put { record, seq: 0, let_in: let_in.is_some(), then: Sealed { let_in } })
     })?;
     if !passed {
-        // The fence stands, whatever becomes of this.
+        // The fence is raised, even if this check fails.
         examine(cell)?;
     }
     Ok(sealed)
 }
 
-/// [`CasFence::examine`] for a server that is told the version to compare with: `never` is one that no fence ever had.
-/// A fence is there, so creating one and replacing that one must both be refused, whatever others do meanwhile.
+/// [`CasFence::examine`] for a server that is told the version to compare with: `never` is a version that no fence ever had.
+/// There is a fence, so the server must refuse to create one, and to replace the version `never`. Other writers change
+/// neither.
 #[cfg(any(feature = "object", feature = "redis"))]
 pub(crate) fn refuses<C: CasFence>(cell: &mut C, never: &Version) -> Result<Swap, TargetError> {
     let Some((record, _)) = cell.load()? else { return Ok(Swap::Conflict) };
     for impossible in [None, Some(never)] {
         match cell.swap(impossible, &record, None)? {
             Swap::Conflict => {}
-            Swap::Done => return Err(liar(cell.shown())),
+            Swap::Done => return Err(does_not_compare(cell.shown())),
             unknown @ Swap::Unknown(_) => return Ok(unknown),
         }
     }
@@ -267,30 +268,30 @@ pub(crate) fn refuses<C: CasFence>(cell: &mut C, never: &Version) -> Result<Swap
 
 /// [`super::Target::examine`] for a cell.
 pub(crate) fn examine<C: CasFence>(cell: &mut C) -> Result<(), TargetError> {
-    let mut heard = "others replace its fence all the time".into();
+    let mut why = format!("others replaced its fence {EXAMS} times in between");
     let mut backoff = Backoff::FIRST;
     for _ in 0..EXAMS {
         match cell.examine()? {
             Swap::Done => return Ok(()),
             Swap::Conflict => {}
-            Swap::Unknown(said) => heard = said,
+            Swap::Unknown(said) => why = said,
         }
         pause(backoff.next());
     }
-    Err(unexamined(cell, heard))
+    Err(unexamined(cell, why))
 }
 
-/// Nobody knows yet whether the server compares.
+/// The check had no result.
 fn unexamined<C: CasFence>(cell: &C, message: String) -> TargetError {
-    remote(cell, "examine", Failure::new(FailureKind::Unreachable, message))
+    remote(cell, "check", Failure::new(FailureKind::Unreachable, message))
 }
 
-/// The server said yes where it had to say no.
-pub(crate) fn liar(target: &str) -> TargetError {
+/// The server accepted a write that it had to refuse.
+pub(crate) fn does_not_compare(target: &str) -> TargetError {
     TargetError::Unfit {
         target: target.into(),
-        why: "is on a server that does not compare: it took a write whose condition could not hold, so it would take a \
-              stale write too"
+        why: "is on a server that does not compare: it accepted a write whose condition could not hold, so it would accept \
+              a stale write too"
             .into(),
         fix: "Use another server for it".into(),
     }
@@ -307,7 +308,7 @@ pub(crate) fn write<C: CasFence>(
     let at = FenceCell { cell, content: Some(content), exam: None };
     change(at, TargetAction::Write, |cell, old, doubt| {
         let fence = old.and_then(FenceRecord::standing);
-        // Another write of this run has taken exactly that place, so the attempt can no longer land.
+        // Another write of this run has used that number, so the attempt can no longer land.
         if let (Some(OpenAttempt { seq: number, let_in: false, .. }), Some(fence), None) =
             (&doubt, fence, seq)
             && fence.grant == bearer.grant
@@ -330,8 +331,8 @@ pub(crate) fn write<C: CasFence>(
             }
             FenceVerdict::LetIn(reason, next) => (next, Some(refusal(reason))),
         };
-        // Once more is only safe on the very fence that the attempt was conditional on: then one of the two
-        // lands. Where the rule numbers the writes, it tells the rest.
+        // In observe mode the rule does not number the writes. Then a second attempt is only safe with the same condition as
+        // the first, so that at most one of the two lands.
         let moved = |doubt: &OpenAttempt| (doubt.let_in || let_in.is_some()) && doubt.on.as_ref() != old;
         if doubt.as_ref().is_some_and(moved) {
             return Err(unsure(remote(cell, "write", busy())));
@@ -358,7 +359,7 @@ pub(crate) fn set_mode<C: CasFence>(cell: &mut C, mode: FenceMode) -> Result<(),
     })
 }
 
-/// [`super::Target::forget`] for a cell: the fence stays where it is, for it may tell where the content lies.
+/// [`super::Target::forget`] for a cell. The fence is marked and not removed, because it may name the content.
 pub(crate) fn forget<C: CasFence>(cell: &mut C) -> Result<Option<Fence>, TargetError> {
     let at = FenceCell { cell, content: None, exam: None };
     change(at, TargetAction::Reset, |_, old, _| {
@@ -368,7 +369,7 @@ pub(crate) fn forget<C: CasFence>(cell: &mut C) -> Result<Option<Fence>, TargetE
     })
 }
 
-/// There is no fence whose mode could be changed.
+/// There is no fence.
 pub(crate) fn never_sealed(target: &str) -> TargetError {
     TargetError::Unfit {
         target: target.into(),
@@ -377,7 +378,7 @@ pub(crate) fn never_sealed(target: &str) -> TargetError {
     }
 }
 
-/// After an attempt that may have landed, "nothing was changed" would be a guess.
+/// After an attempt that may have landed, no error may say that nothing was changed.
 fn in_doubt<C: CasFence>(
     cell: &C,
     asked: TargetAction,

@@ -1,4 +1,4 @@
-//! The suite every target must pass: the whole table of core's rule, replayed against the real thing.
+//! The tests that every target must pass: all cases of core's rule, replayed against the real target.
 
 use leasehold_core::fence::{
     Bearer, Fence, FenceCase, FenceOffer, FenceVerdict, RefusalReason, table, verdict,
@@ -7,13 +7,13 @@ use leasehold_core::fence_record::FenceRecord;
 
 use super::{Content, Target, TargetError};
 
-/// A target under test, with a way behind its back.
+/// A target under test, whose fence and content the tests can set directly.
 pub trait TargetBench {
-    /// Makes this what the target remembers, and `content` what is there; nothing: it was never sealed.
-    /// Returns what the rule will see: the same, unless the target settles what a dead writer left.
+    /// Sets the fence (None: no fence) and the content. Returns the fence that the rule will see, which differs if the
+    /// target first finishes a write of a dead writer.
     fn install(&mut self, stored: Option<&FenceRecord>, content: &str) -> Option<Fence>;
 
-    /// What is there.
+    /// The content.
     fn content(&mut self) -> String;
 
     /// The target.
@@ -24,13 +24,13 @@ pub trait TargetBench {
         crate::backends::file::digest(content.as_bytes())
     }
 
-    /// A stored fence whose write is not finished; nothing: this target knows no such state.
+    /// A stored fence whose write is not finished, if this target has such a state.
     fn unfinished(&mut self, _fence: &Fence) -> Option<FenceRecord> {
         None
     }
 }
 
-/// What is there before anything was written under a fence.
+/// The content before the first fenced write.
 pub const OLD: &str = "old";
 
 /// The whole table.
@@ -38,8 +38,8 @@ pub fn whole() -> Vec<FenceCase> {
     table()
 }
 
-/// At most `each` cases of every kind: for targets that are slow to ask. Kinds are told apart by what is
-/// stored, what is offered and what the answer must be.
+/// At most `each` cases of every kind, for slow targets. Cases of one kind have the same stored fence, offer and
+/// verdict.
 pub fn some_of_each_kind(each: usize) -> Vec<FenceCase> {
     let mut counts = std::collections::BTreeMap::<String, usize>::new();
     let kind = |case: &FenceCase| {
@@ -61,10 +61,10 @@ pub fn some_of_each_kind(each: usize) -> Vec<FenceCase> {
     cases
 }
 
-/// Replays these cases; returns how many were.
+/// Replays these cases and returns their number.
 ///
 /// # Panics
-/// If the target answers one of them in another way than core's rule does.
+/// If the target's answer differs from the rule's.
 pub fn replay(bench: &mut dyn TargetBench, cases: &[FenceCase]) -> usize {
     let mut count = 0;
     for case in cases {
@@ -92,7 +92,7 @@ fn one(bench: &mut dyn TargetBench, case: &FenceCase, before: Option<&Fence>) {
     };
     let settled = before.filter(|fence| fence.seq > 0 && case.stored.as_ref().is_some_and(|f| !f.done));
     let kept = match settled {
-        // What a dead writer left was put in place on the way.
+        // The write of a dead writer was finished first.
         Some(fence) if fence.digest == bench.digest("d1") => "d1".into(),
         _ => bench.content(),
     };
@@ -109,7 +109,7 @@ fn one(bench: &mut dyn TargetBench, case: &FenceCase, before: Option<&Fence>) {
     agrees(bench, case, before, &got);
 }
 
-/// What the target answers, in the rule's own words.
+/// The target's answer as a verdict of the rule.
 fn answer(bench: &mut dyn TargetBench, case: &FenceCase, before: Option<&Fence>) -> FenceVerdict {
     let FenceCase { bearer, offer, .. } = case;
     let target = bench.target();
@@ -151,12 +151,12 @@ fn check_words(refused: &super::Refused, bearer: &Bearer, before: Option<&Fence>
     assert_eq!(refused.sealed(), before.map(|fence| fence.token));
 }
 
-/// And the table itself says so, where its labels and real digests mean the same.
+/// The verdict in the table must agree too, where its labels and real digests mean the same.
 fn agrees(bench: &dyn TargetBench, case: &FenceCase, before: Option<&Fence>, got: &FenceVerdict) {
     let unfinished = case.stored.as_ref().is_some_and(|fence| !fence.done);
     let nameless = matches!(&case.offer, FenceOffer::Write { digest, .. } if digest.is_empty());
     match (&case.verdict, got) {
-        // Settled before the rule was asked: what it says then depends on how.
+        // The write was finished before the rule was asked, and its answer depends on how.
         _ if unfinished && before.is_none_or(|fence| fence.seq == 0) => {}
         (FenceVerdict::Accept(fence), FenceVerdict::Accept(now)) => {
             assert_eq!(now, &real_fence(bench, fence))
@@ -164,7 +164,7 @@ fn agrees(bench: &dyn TargetBench, case: &FenceCase, before: Option<&Fence>, got
         (FenceVerdict::Accept(fence), FenceVerdict::Repeat) if unfinished => {
             assert_eq!(before, Some(&real_fence(bench, fence)));
         }
-        // Nothing has an empty digest here, so nothing passes for the retry of a seal.
+        // No real content has an empty digest, so no write is taken for the retry of a seal.
         (
             FenceVerdict::Repeat,
             FenceVerdict::Refuse(RefusalReason::Sequence) | FenceVerdict::LetIn(RefusalReason::Sequence, _),

@@ -1,6 +1,6 @@
-//! What targets behind a network have in common: an end to every call, and to all calls of one verb.
+//! Shared by targets on servers: a time limit for each call, and for all calls of one verb.
 //!
-//! Calls block, so they are not for the inside of an async runtime: [`crate::run_fences`] has a thread for them.
+//! Calls block, so they must not be made inside an async runtime: [`crate::run_fences`] has a thread for them.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -17,13 +17,13 @@ use crate::backends::file::digest;
 use crate::backends::remote::Remote;
 use crate::clock::boot_time;
 
-/// How long one call may take, and all calls of one verb together. A lease is held meanwhile.
+/// How long one call may take, and all calls of one verb together. The lease is held meanwhile.
 const EACH: Duration = Duration::from_secs(10);
 const ALL: Duration = Duration::from_secs(30);
-/// More time for what is large, for each mebibyte of it.
+/// Additional time for each mebibyte.
 const PER_MEBIBYTE: Duration = Duration::from_secs(1);
 
-/// Calls to the server of a target, each with an end.
+/// Calls to the server of a target, with time limits.
 pub(crate) struct Calls<S> {
     remote: Remote<S>,
     each: Duration,
@@ -43,12 +43,12 @@ impl<S> Calls<S> {
         (self.each, self.all) = (each, all);
     }
 
-    /// A verb begins that moves so many bytes.
+    /// Starts the time of a verb that transfers so many bytes.
     pub fn begin(&mut self, bytes: usize) {
         self.until = BootTime(boot_time().0 + self.all + more(bytes));
     }
 
-    /// One call that moves so many bytes.
+    /// Makes one call that transfers so many bytes.
     pub fn call<T>(
         &mut self,
         bytes: usize,
@@ -75,7 +75,7 @@ pub(crate) struct Server<C> {
     pub calls: Calls<C>,
     /// The target, as people may see it.
     pub shown: String,
-    /// The server's own name: it is one server, whichever of its targets is asked.
+    /// The name of the server, equal for all targets on it.
     pub name: String,
 }
 
@@ -99,18 +99,18 @@ impl<C> fmt::Debug for Server<C> {
 
 /// A target on a server that replaces fence and content in one step.
 pub(crate) trait Networked: CasFence<Content = [u8]> + fmt::Debug + Send {
-    /// What one of them is called.
+    /// The kind of target, in a word.
     const KIND: &'static str;
-    /// Most that is written in one go; it is kept in memory meanwhile.
+    /// The largest content, which is kept in memory while it is written.
     const MOST: usize;
 
     /// The name of its server.
     fn server_name(&self) -> &str;
 
-    /// A verb begins that moves so many bytes.
+    /// Starts the time of a verb that transfers so many bytes.
     fn begin(&mut self, bytes: usize);
 
-    /// What is there now, whole.
+    /// Reads the whole content.
     fn fetch(&mut self) -> Result<Vec<u8>, TargetError>;
 }
 
@@ -173,7 +173,7 @@ impl<T: Networked> Target for T {
         let bytes = self.fetch()?;
         to.write_all(&bytes).map_err(|source| TargetError::Io {
             target: CasFence::shown(self).into(),
-            doing: "pass on what was read from",
+            doing: "write out the content of",
             source,
         })
     }
@@ -189,21 +189,21 @@ fn whole(target: &str, kind: &str, most: usize, content: Content<'_>) -> Result<
             let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
             stream.take(limit).read_to_end(&mut bytes).map_err(|source| TargetError::Io {
                 target: target.into(),
-                doing: "read what is to be written to",
+                doing: "read the input for",
                 source,
             })?;
             bytes
         }
         Content::Directory(_) => {
             return Err(unfit(
-                format!("is one {kind} and was given a directory"),
+                format!("is one {kind}, but a directory was given"),
                 "Give it a file, or pack the directory into one",
             ));
         }
     };
     if bytes.len() > most {
-        let why = format!("takes at most {} and was given more", size(most));
-        return Err(unfit(why, "Write less, or put it elsewhere and write where it is"));
+        let why = format!("takes at most {}", size(most));
+        return Err(unfit(why, "Write less; or store the content elsewhere, and write its address here"));
     }
     Ok(bytes)
 }

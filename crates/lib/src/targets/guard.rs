@@ -1,20 +1,20 @@
-//! Guards: what fences a table that users write with their own SQL. Put up once, by the table's owner.
+//! Guards: they fence a table that users write with their own SQL. The table's owner installs them once.
 
 use leasehold_core::fence::Fence;
 
 use super::TargetError;
 
-/// Sessions that show no grant.
+/// Whether sessions that belong to no run may write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// May write as before: only runs are fenced.
+    /// They may write as before; only runs are fenced.
     Allow,
-    /// Are refused: whoever writes is a run.
+    /// They are refused; only runs may write.
     Refuse,
 }
 
 impl Others {
-    /// As it is stored and typed.
+    /// The word that is stored and typed.
     pub fn word(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -28,18 +28,18 @@ impl Others {
     }
 }
 
-/// How a session shows its grant to a guard of PostgreSQL.
+/// How a session shows a guard of PostgreSQL which run it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownBy {
-    /// By its application name, or by the setting `leasehold.run`. A pooler that serves many clients with one
-    /// connection may leave the name of one to the next.
+    /// By its application name, or by the setting `leasehold.run`. A pooler that shares one connection between clients
+    /// may pass the name of one to the next.
     Name,
-    /// By the setting alone, for one transaction: nobody inherits that.
+    /// Only by the setting, for one transaction, so that no other session inherits it.
     Setting,
 }
 
 impl ShownBy {
-    /// As it is typed.
+    /// The word that is typed.
     pub fn word(self) -> &'static str {
         match self {
             Self::Name => "name",
@@ -48,40 +48,40 @@ impl ShownBy {
     }
 }
 
-/// A guard that was put up or taken down, or would have been.
+/// The change that installing or removing a guard made, or would make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardChange {
     /// The statements.
     pub sql: String,
-    /// What is worth knowing, each as a short sentence.
+    /// Remarks, each a short sentence.
     pub notes: Vec<String>,
-    /// Whether there was anything to do.
+    /// Whether there was something to do.
     pub changed: bool,
 }
 
-/// One table of what a guard covers, or should.
+/// One of the tables that a guard covers, or should cover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Covered {
     /// Its name.
     pub name: String,
-    /// The guard stands there, as it was put up.
+    /// The guard is on it, unchanged.
     pub guarded: bool,
-    /// In a few words.
+    /// Its state in a few words.
     pub state: String,
 }
 
-/// What is known about a guard.
+/// The state of a guard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardReport {
-    /// What happens to sessions without a grant.
+    /// Whether sessions that belong to no run may write.
     pub others: Others,
-    /// How sessions show their grant; nothing: there is only one way.
+    /// How sessions show their run; None if there is only one way.
     pub shown_by: Option<ShownBy>,
-    /// The fence; nothing: never sealed; or what is wrong with it.
+    /// The fence, if there is one, or why it cannot be read.
     pub fence: Result<Option<Fence>, String>,
-    /// The table, and all that is stored under it.
+    /// The table, with its partitions and children.
     pub tables: Vec<Covered>,
-    /// What this guard does not see, each as a phrase.
+    /// Phrases for the writes that this guard does not check.
     pub not_fenced: Vec<String>,
     /// A pooler is in between, and the guard accepts application names: it may take one session for another run.
     pub pooled: bool,
@@ -92,27 +92,27 @@ pub trait Guard {
     /// Its URL, as people may see it.
     fn shown(&self) -> &str;
 
-    /// How sessions have to show their grant once the guard is installed. Not asked for: as it is, or by name.
+    /// Sets how sessions must show their run. Without this call it stays as it is, or is by name.
     fn accept(&mut self, _shown_by: ShownBy) -> Result<(), TargetError> {
         Err(TargetError::Unfit {
             target: self.shown().into(),
-            why: "asks its sessions in one way only".into(),
-            fix: "Leave out --grant: it is for PostgreSQL".into(),
+            why: "is not in PostgreSQL, which --grant is for".into(),
+            fix: "Leave out --grant".into(),
         })
     }
 
-    /// Whose sessions it is that may not write, or may: those that belong to no run.
+    /// The subject for sentences about sessions that belong to no run.
     fn sessions(&self) -> &'static str {
         "sessions"
     }
 
-    /// Puts the guard up, or says with which statements it would be. Doing it again covers what was added
+    /// Installs the guard, or, without `run`, only returns the statements. A second call covers tables that were added
     /// since.
     fn install(&mut self, others: Others, run: bool) -> Result<GuardChange, TargetError>;
 
-    /// Takes it down again: everything that installing added, and nothing else.
+    /// Removes everything that installing added, and nothing else.
     fn remove(&mut self, run: bool) -> Result<GuardChange, TargetError>;
 
-    /// Looks at it.
+    /// Reads its state.
     fn inspect(&mut self) -> Result<GuardReport, TargetError>;
 }

@@ -1,8 +1,7 @@
-//! What the SQL targets share: how a session shows which run it belongs to.
+//! Shared by the SQL targets: how a session shows which run it belongs to.
 //!
-//! A run's sessions carry its grant as a text that PostgreSQL takes as an application name: at most 63
-//! bytes. The grant itself is not in it. Everybody who may look at the sessions of a server reads these
-//! names, and so do its logs: what they learn is good for this kind of target and nothing else.
+//! A run's sessions have a text that PostgreSQL accepts as an application name: at most 63 bytes. Other users of
+//! the server, and its logs, can see it. So it does not contain the grant, and is of use only for SQL targets.
 
 use std::io::Read;
 use std::marker::PhantomData;
@@ -35,18 +34,18 @@ impl<D> TableFence<D> {
     }
 }
 
-/// What every such text begins with.
+/// The prefix of every such text.
 pub const PREFIX: &str = "leasehold:";
-/// The variable of a job's environment that holds it, for clients that have to be told.
+/// The variable with that text in a job's environment, for clients that must set it themselves.
 pub const VARIABLE: &str = "LEASEHOLD_SQL_GRANT";
 
-/// Longest script that is run.
+/// The longest script that is run.
 const SCRIPT_MAX: u64 = 64 * 1024 * 1024;
 
-/// What a session of this run shows: `leasehold:TOKEN:PROOF:LEASE:EPOCH`, the last three hashed.
+/// The text that a session of this run shows: `leasehold:TOKEN:PROOF:LEASE:EPOCH`, the last three hashed.
 ///
-/// A target accepts only the whole text. Its parts are there to say why not: whose lease, which life of
-/// its record, which token.
+/// A target compares the whole text. Its parts are for the message of a refusal: they tell whether the lease, the
+/// epoch or the token differs.
 pub fn carrier(bearer: &Bearer) -> String {
     let Bearer { lease, epoch, token, grant } = bearer;
     let proof = letters(&format!("leasehold sql\n{lease}\n{epoch}\n{token}\n{grant}"), 22);
@@ -54,7 +53,7 @@ pub fn carrier(bearer: &Bearer) -> String {
     format!("{PREFIX}{token}:{proof}:{lease}:{epoch}")
 }
 
-/// The first so many letters of a hash, six bits in each.
+/// The first `count` letters of a hash, six bits each.
 fn letters(text: &str, count: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let hash = Sha256::digest(text.as_bytes());
@@ -71,14 +70,12 @@ fn letters(text: &str, count: usize) -> String {
 pub(crate) fn own_store(target: &str) -> TargetError {
     TargetError::Unfit {
         target: target.into(),
-        why:
-            "is a store in which Leasehold keeps leases: with a guard on it nothing could be leased any more"
-                .into(),
-        fix: "Name a table of yours".into(),
+        why: "is a table in which Leasehold keeps leases, and a guard on it would refuse every lease".into(),
+        fix: "Name one of your own tables".into(),
     }
 }
 
-/// The columns of a stored fence, as they come out of a database; all of the first six or none.
+/// The columns of a stored fence; either all of the first six are set or none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FenceRow {
     pub lease: Option<String>,
@@ -92,10 +89,10 @@ pub(crate) struct FenceRow {
 }
 
 impl FenceRow {
-    /// The fence; nothing: never sealed. Anything out of the ordinary is refused, and said.
+    /// The fence, if there is one; or a sentence about what is wrong with the row.
     pub(crate) fn fence(&self) -> Result<Option<Fence>, String> {
-        let mode =
-            FenceMode::parse(&self.mode).ok_or_else(|| format!("the fence has the mode {:?}", self.mode))?;
+        let mode = FenceMode::parse(&self.mode)
+            .ok_or_else(|| format!("the mode of the fence, {:?}, is unknown", self.mode))?;
         let parts = (&self.lease, self.generation, &self.epoch, self.token, &self.grant, &self.carrier);
         let (lease, generation, epoch, token, grant, carried) = match parts {
             (None, None, None, None, None, None) => return Ok(None),
@@ -109,7 +106,7 @@ impl FenceRow {
             token: u64::try_from(token).ok().and_then(Token::new).ok_or_else(|| damaged("token"))?,
             grant: Grant::parse(grant).ok_or_else(|| damaged("grant"))?,
         };
-        // What is compared with sessions and what people are shown must be one thing.
+        // The text that sessions are compared with must match the columns that people see.
         if *carried != carrier(&bearer) {
             return Err("the fence contradicts itself".into());
         }
@@ -119,7 +116,7 @@ impl FenceRow {
         Ok(Some(Fence { lease, epoch, token, grant, seq, digest, done, mode, let_in }))
     }
 
-    /// The columns of one that was never sealed.
+    /// The columns of a table without a fence.
     pub(crate) fn unsealed() -> Self {
         Self { mode: FenceMode::Enforce.word().into(), ..Self::default() }
     }
@@ -141,7 +138,7 @@ impl FenceRow {
     }
 }
 
-/// What a seal makes of the fence of a table: the one to store, and what is let in only because the table watches.
+/// The fence of a table after a seal, and the refusal that is only counted because the table observes.
 pub(crate) fn sealed(
     before: Option<Fence>,
     bearer: &Bearer,
@@ -166,21 +163,24 @@ pub(crate) fn in_mode(
     }
 }
 
-/// A script that begins or ends transactions: what it commits by itself would stay when the rest fails.
+/// The error for a script with transactions of its own: what it commits would stay if the rest fails.
 pub(crate) fn not_one_transaction(target: &str, what: &str) -> TargetError {
     TargetError::Unfit {
         target: target.into(),
         why: format!("was given a script that cannot be run as one transaction ({what})"),
-        fix: "It is one by itself: leave out BEGIN, COMMIT, END, ROLLBACK, SAVEPOINT and RELEASE".into(),
+        fix: "Leave out BEGIN, COMMIT, END, ROLLBACK, SAVEPOINT and RELEASE: the script runs in one transaction".into(),
     }
 }
 
-/// What is to be run, as text.
+/// The script, as text.
 pub(crate) fn script(target: &str, seq: Option<u64>, content: Content<'_>) -> Result<String, TargetError> {
     let unfit =
         |why: &str, fix: &str| TargetError::Unfit { target: target.into(), why: why.into(), fix: fix.into() };
     if seq.is_some() {
-        return Err(unfit("counts no writes", "Write without a number: the transaction is all or nothing"));
+        return Err(unfit(
+            "does not number writes",
+            "Write without a number: the script runs in one transaction",
+        ));
     }
     let mut bytes = Vec::new();
     match content {
@@ -193,17 +193,17 @@ pub(crate) fn script(target: &str, seq: Option<u64>, content: Content<'_>) -> Re
             })?;
         }
         Content::Directory(_) => {
-            return Err(unfit("is a table and was given a directory", "Give it statements of SQL"));
+            return Err(unfit("is a table, but a directory was given", "Give it SQL statements"));
         }
     }
     if u64::try_from(bytes.len()).is_ok_and(|length| length > SCRIPT_MAX) {
-        return Err(unfit("was given more than 64 MiB of SQL", "Run it in parts, from a job with --fence"));
+        return Err(unfit("was given more than 64 MiB of SQL", "Run it in parts, in a job with --fence"));
     }
-    // SQLite would take what comes before it for all, and PostgreSQL's protocol ends a text there.
+    // SQLite and PostgreSQL's protocol would end the text there.
     if bytes.contains(&0) {
-        return Err(unfit("was given a script with a NUL byte in it", "Take it out: no SQL has one"));
+        return Err(unfit("was given a script with a NUL byte in it", "Remove the byte"));
     }
-    let no_text = |_| unfit("was given something that is no text", "Give it SQL in UTF-8");
+    let no_text = |_| unfit("was given a script that is not UTF-8", "Write the SQL in UTF-8");
     String::from_utf8(bytes).map_err(no_text)
 }
 

@@ -39,7 +39,7 @@ fn a_detour_that_cannot_be_made_fails_the_seal() {
     fs::create_dir(nest.join(HELPER)).unwrap();
     let error = target.seal(&bearer(1), FenceMode::Enforce).unwrap_err();
     assert!(matches!(error, TargetError::Io { .. }), "{error:?}");
-    assert!(error.to_string().contains("cannot lead the job's pushes to the fence of"), "{error}");
+    assert!(error.to_string().contains("cannot send the job's pushes through the fence of"), "{error}");
     assert_eq!(yard.at(FENCE_REF), "", "it says that nothing was changed");
     fs::remove_dir(nest.join(HELPER)).unwrap();
     target.seal(&bearer(1), FenceMode::Enforce).unwrap();

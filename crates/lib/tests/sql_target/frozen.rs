@@ -22,7 +22,7 @@ fn statement(place: &Place, table: &str, token: u64) -> String {
 
 fn refused(ended: &Ended, mine: u64, sealed: u64) {
     assert_eq!(ended.code, 3, "{ended:?}");
-    let words = format!("your token {mine} is older than {sealed}, already sealed");
+    let words = format!("token {mine} is older than {sealed}, which");
     assert!(ended.said.contains(&words), "{ended:?}");
 }
 

@@ -218,7 +218,7 @@ fn a_script_is_one_transaction_of_the_run() {
     let error = target.write(&bearer(33), None, Content::Bytes(sql.as_bytes())).unwrap_err();
     assert!(matches!(error, TargetError::Refused(_)), "{error}");
     let error = target.write(&bearer(34), Some(1), Content::Bytes(b"")).unwrap_err();
-    assert!(error.to_string().contains("counts no writes"), "{error}");
+    assert!(error.to_string().contains("does not number writes"), "{error}");
 }
 
 /// What somebody with no right to the fence can do with the guard: nothing but be checked by it.

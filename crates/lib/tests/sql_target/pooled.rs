@@ -138,7 +138,7 @@ fn a_forgotten_fence_is_sealed_by_whoever_comes_next() {
         assert_eq!(target.forget().unwrap().map(|fence| fence.token.get()), Some(33));
         assert_eq!((target.show().unwrap(), target.forget().unwrap()), (None, None));
         let words = target.write(&bearer(33), None, script).unwrap_err().to_string();
-        assert!(words.contains("never sealed"), "{words}");
+        assert!(words.contains("no run has fenced"), "{words}");
         target.seal(&moved, FenceMode::Enforce).unwrap();
         target.seal(&bearer(34), FenceMode::Enforce).unwrap_err();
     }

@@ -15,7 +15,7 @@ use crate::text::is_word;
 
 const SCHEME: &str = "dir";
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],

@@ -220,7 +220,7 @@ fn holder(lock: &File) -> Option<u32> {
         (Some((_, pid)), _) => Some(*pid),
         // On some file systems the list shows another device number than the file has.
         (None, [(_, only)]) => Some(*only),
-        // Inode numbers repeat between file systems, so the right process cannot be told.
+        // Inode numbers repeat between file systems, so the right process is unknown.
         (None, _) => None,
     };
     // The process that took the lock may be gone and a child may have inherited it, so the process must still have it.

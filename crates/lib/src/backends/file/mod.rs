@@ -14,13 +14,13 @@ pub use self::one_file::{FileTarget, OneFile};
 use self::tree::{DirTree, TreeTarget};
 use super::{AsTarget, Backend, OpenTarget, Scheme, whole_path};
 
-/// What the list of backends says of a file.
+/// The entry of files in the list of backends.
 pub(super) const FILE: Backend =
     backend(&[Scheme { name: OneFile::SCHEME, example: "file:PATH" }], |_, path| {
         Ok(Box::new(FileTarget::open(path)?))
     });
 
-/// What it says of a tree.
+/// The entry of directory trees in the list of backends.
 pub(super) const TREE: Backend =
     backend(&[Scheme { name: DirTree::SCHEME, example: "tree:PATH" }], |_, path| {
         Ok(Box::new(TreeTarget::open(path)?))

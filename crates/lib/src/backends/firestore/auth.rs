@@ -1,4 +1,4 @@
-//! The way to the server: one HTTP client, and Google's credentials where they are needed.
+//! Access to the server: an HTTP client, and Google's credentials if they are needed.
 
 use std::error::Error;
 use std::io;
@@ -14,27 +14,27 @@ use super::config::Config;
 use super::response::FirestoreAnswer;
 use crate::stores::{Failure, FailureKind};
 
-/// How long reaching a server that does not answer may take. Calls have a limit of their own.
+/// How long a connection may take. Calls have their own limit.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// What the emulator takes for an administrator.
+/// The bearer token of an administrator for the emulator.
 const EMULATOR_BEARER: &str = "owner";
 
-/// A client and its credentials; made by the first call.
+/// A client and its credentials. The first call makes it.
 pub(super) struct Access {
     client: Client,
-    /// None where the emulator is spoken to. It keeps a token until shortly before its end.
+    /// None for the emulator. The provider keeps a token until shortly before it expires.
     credentials: Option<GcpCredentialProvider>,
-    /// They were good for something before.
+    /// A call with these credentials succeeded before.
     accepted: bool,
 }
 
 impl Access {
-    /// Reads credential files and reaches nothing yet.
+    /// Reads credential files. Contacts nothing yet.
     pub fn new(config: &Config) -> Result<Self, Failure> {
         let mut client = Client::builder()
             .redirect(reqwest::redirect::Policy::none())
-            // A repeated write that landed the first time would look like somebody else's.
+            // A repeated write would find its own first attempt and report a conflict.
             .retry(reqwest::retry::never())
             .connect_timeout(CONNECT)
             .pool_max_idle_per_host(1)
@@ -43,7 +43,7 @@ impl Access {
             client = client.no_proxy();
         }
         if config.endpoint.starts_with("http://") {
-            // Reading the certificates of the system takes longer than a call on this machine.
+            // The system's certificates are not needed, and reading them takes longer than a call.
             client = client.tls_certs_only([]);
         }
         let client = client.build().map_err(|e| {
@@ -59,16 +59,16 @@ impl Access {
         Ok(Self { client, credentials, accepted: false })
     }
 
-    /// A call was answered, so these credentials are good.
+    /// Records that a call with these credentials succeeded.
     pub fn accepted(&mut self) {
         self.accepted = true;
     }
 
-    /// A call was turned away for its token. If that token did before, it has only become too old, as
-    /// it does while a machine sleeps: trying again helps.
+    /// A call was refused because of its token. If the token worked before, it has expired, as when the machine
+    /// slept, and a second try helps.
     pub fn refused(&self, config: &Config, words: &str) -> Option<Failure> {
         (self.accepted && self.credentials.is_some()).then(|| Failure::new(FailureKind::Unreachable, format!(
-                "Firestore's {} no longer takes a token that it took before ({words}). Try again: a new one will be asked for.",
+                "Firestore's {} no longer accepts a token that it accepted before ({words}). Try again with a new token.",
                 config.database
             )))
     }
@@ -83,7 +83,7 @@ impl Access {
         }
     }
 
-    /// One call. A failure here means that no whole answer came; what was sent may have arrived.
+    /// Makes one call. A failure means that no complete answer came; the request may have arrived.
     pub async fn call(
         &self,
         config: &Config,
@@ -96,7 +96,7 @@ impl Access {
         let mut authorization = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| {
             Failure::new(
                 FailureKind::Denied,
-                "Google's token has characters that no token has. Check where it comes from.",
+                "Google's token contains characters that are not allowed. Check its source.",
             )
         })?;
         authorization.set_sensitive(true);
@@ -108,23 +108,23 @@ impl Access {
         let response = request.send().await.map_err(unreachable)?;
         let http = response.status().as_u16();
         let body = response.bytes().await.map_err(unreachable)?;
-        // The emulator's bearer is no secret, and an ordinary word.
+        // The emulator's token is an ordinary word and no secret.
         let secret = if config.emulator { "" } else { &bearer };
         Ok(FirestoreAnswer::read(http, &body, secret))
     }
 }
 
-/// Google's usual chain: a key file or a login named by the environment, the file that gcloud leaves
-/// behind, or the metadata server of the machine.
+/// Google's usual order: a key file or a login named by the environment, the file of gcloud, or the machine's
+/// metadata server.
 fn credentials() -> Result<GcpCredentialProvider, Failure> {
-    // Tokens may be asked for again; the limit of the call around it still holds.
+    // Requests for tokens may be repeated, within the limit of the call.
     let retry = RetryConfig {
         max_retries: 1,
         retry_timeout: CONNECT,
         backoff: BackoffConfig { init_backoff: Duration::from_millis(100), ..Default::default() },
     };
     let built = GoogleCloudStorageBuilder::from_env()
-        // Only its credentials are wanted; no bucket is ever asked for.
+        // Only the credentials are used; the bucket is never accessed.
         .with_bucket_name("leasehold")
         .with_retry(retry)
         .with_client_options(ClientOptions::new().with_connect_timeout(CONNECT))
@@ -132,8 +132,7 @@ fn credentials() -> Result<GcpCredentialProvider, Failure> {
     built.map(|storage| storage.credentials().clone()).map_err(|e| bad_credentials(&e))
 }
 
-/// The credentials that were found cannot be used. What is wrong with them is not repeated: the error
-/// of a parser quotes what it met.
+/// The credentials cannot be used. The error's text is not repeated, because a parser's error quotes its input.
 fn bad_credentials(error: &(dyn Error + 'static)) -> Failure {
     let system = chain(error).find_map(|e| e.downcast_ref::<io::Error>());
     let syntax = chain(error).any(|e| e.is::<serde_json::Error>());
@@ -152,18 +151,18 @@ fn bad_credentials(error: &(dyn Error + 'static)) -> Failure {
     )
 }
 
-/// Nobody gave a token. The answer of who was asked is not repeated: it may hold half a token.
+/// There is no token. The server's answer is not repeated, because it may contain a part of a token.
 fn no_token(error: &(dyn Error + 'static)) -> Failure {
     let refused = chain(error).any(|e| e.to_string().contains("status code: 4"));
     let (kind, message) = if refused {
         (
             FailureKind::Denied,
-            "Google gave no token for these credentials: they are revoked or expired, or this machine has no service account. Log in again, or give it one.",
+            "Google refused a token for these credentials: they are revoked or expired, or this machine has no service account. Log in again, or give the machine a service account.",
         )
     } else {
         (
             FailureKind::Unreachable,
-            "No Google credentials could be had: none are named by GOOGLE_APPLICATION_CREDENTIALS, or the server that gives tokens did not answer. Set it, run gcloud auth application-default login, or try again.",
+            "No Google credentials were found: GOOGLE_APPLICATION_CREDENTIALS names none, or the server for tokens did not answer. Set it, run gcloud auth application-default login, or try again.",
         )
     };
     Failure::new(kind, message)
@@ -171,7 +170,7 @@ fn no_token(error: &(dyn Error + 'static)) -> Failure {
 
 fn unreachable(config: &Config, error: &reqwest::Error) -> Failure {
     let endpoint = &config.endpoint;
-    // Certificates do not get better by trying again.
+    // A second try does not help with a bad certificate.
     if error.is_connect() && chain(error).any(is_tls) {
         return Failure::new(
             FailureKind::Unusable,
@@ -195,12 +194,12 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 }
 
 fn is_tls(error: &(dyn Error + 'static)) -> bool {
-    // The system's error type hides what it was made of from the chain, more than once.
+    // io::Error does not list the error that it wraps as a source.
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     error.is::<rustls::Error>() || inner.is_some_and(|e| is_tls(e))
 }
 
-/// The innermost reason; the outer ones only say that a request failed.
+/// The innermost error; the outer ones only say that a request failed.
 fn cause(error: &(dyn Error + 'static)) -> String {
     chain(error).last().map_or(String::new(), ToString::to_string)
 }

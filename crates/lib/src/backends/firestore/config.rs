@@ -1,13 +1,13 @@
-//! From a URL to a Firestore collection and the server that keeps it.
+//! Reads a URL: a Firestore collection, and its server.
 
 use super::shown;
 use crate::backends::remote::is_here;
 use crate::text::did_you_mean;
 
-/// Where Google serves every database.
+/// Google's endpoint for every database.
 const GOOGLE: &str = "https://firestore.googleapis.com";
 
-/// The database a project has unless it was given others.
+/// The default database of a project.
 const DEFAULT_DATABASE: &str = "(default)";
 
 const PARAMETERS: &[&str] = &["database", "endpoint"];
@@ -19,20 +19,20 @@ pub(super) struct Config {
     pub shown: String,
     /// `projects/P/databases/D`.
     pub database: String,
-    /// What the collection is in: the database's documents, or one document.
+    /// The parent of the collection: the database's documents, or one document.
     pub parent: String,
     /// The collection's own name.
     pub collection: String,
-    /// Scheme and host to call.
+    /// The scheme and host of the server.
     pub endpoint: String,
-    /// Google's emulator, or something on this machine that stands in for it: no credentials go there.
+    /// Google's emulator, or a replacement for it on this machine, which gets no credentials.
     pub emulator: bool,
 }
 
 impl Config {
-    /// Understands `firestore://PROJECT/COLLECTION?database=D&endpoint=URL`. `emulator` is the value of
-    /// `FIRESTORE_EMULATOR_HOST`. The error is a sentence; values of the URL are not repeated in it,
-    /// because what is in the wrong place may be a secret.
+    /// Reads `firestore://PROJECT/COLLECTION?database=D&endpoint=URL`. `emulator` is the value of
+    /// `FIRESTORE_EMULATOR_HOST`. The error is a sentence that repeats no value of the URL, because it may be a
+    /// secret.
     pub fn parse(url: &str, emulator: Option<&str>) -> Result<Self, String> {
         let rest = url.strip_prefix("firestore://").ok_or_else(|| shape("has no \"//\" after the colon"))?;
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -41,7 +41,7 @@ impl Config {
             return Err(shape("does not begin with a project id"));
         }
         let segments: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
-        // Collections and documents take turns on the way down.
+        // In the path, collections and documents alternate.
         if segments.len().is_multiple_of(2) || !segments.iter().all(|name| usable(name)) {
             return Err(shape("names no collection after the project id"));
         }
@@ -49,7 +49,7 @@ impl Config {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=').unwrap_or((pair, "")) {
                 ("database", name) if plain(name, "-()") => database = name,
-                ("database", _) => return Err(shape("has a database= that is no database id")),
+                ("database", _) => return Err(shape("has a database= that cannot be a database id")),
                 ("endpoint", server) => endpoint = Some(server),
                 (other, _) => return Err(unknown(other)),
             }
@@ -65,7 +65,7 @@ impl Config {
         Ok(Self { shown: shown(url), database, parent, collection: (*collection).into(), endpoint, emulator })
     }
 
-    /// Understands `firestore://PROJECT/COLLECTION/DOCUMENT` in the same way, and gives the document's id.
+    /// Reads `firestore://PROJECT/COLLECTION/DOCUMENT` in the same way, and returns the document's id too.
     pub fn of_document(url: &str, emulator: Option<&str>) -> Result<(Self, String), String> {
         let problem = || {
             "The Firestore URL names no document. Write firestore://PROJECT/COLLECTION/DOCUMENT, with ?database=ID if needed."
@@ -93,10 +93,7 @@ fn shape(problem: &str) -> String {
 
 fn unknown(parameter: &str) -> String {
     let meant = did_you_mean(parameter, PARAMETERS).map_or(String::new(), |p| format!(" Did you mean {p}=?"));
-    format!(
-        "The Firestore URL has a parameter that means nothing here.{meant} Known: {}.",
-        PARAMETERS.join(", ")
-    )
+    format!("The Firestore URL has an unknown parameter.{meant} Known: {}.", PARAMETERS.join(", "))
 }
 
 /// Letters, digits and some `others`, at least one.
@@ -104,7 +101,7 @@ fn plain(name: &str, others: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || others.contains(c))
 }
 
-/// May name a collection or a document, and be written in the path of a request as it is.
+/// Whether it can be the name of a collection or a document, and needs no encoding in a request's path.
 fn usable(name: &str) -> bool {
     let reserved = name.len() >= 4 && name.starts_with("__") && name.ends_with("__");
     !name.is_empty()
@@ -119,7 +116,7 @@ fn usable(name: &str) -> bool {
 /// The server of `endpoint=`, and whether it is on this machine.
 fn server_of(text: &str) -> Result<(String, bool), String> {
     let wrong = || {
-        "The endpoint= of the Firestore URL is no server. Write endpoint=https://HOST, or endpoint=http://127.0.0.1:PORT for one on this machine.".to_owned()
+        "The endpoint= of the Firestore URL is not the address of a server. Write endpoint=https://HOST, or endpoint=http://127.0.0.1:PORT for one on this machine.".to_owned()
     };
     let url = reqwest::Url::parse(text).map_err(|_| wrong())?;
     let host = url.host_str().unwrap_or_default();
@@ -133,7 +130,7 @@ fn server_of(text: &str) -> Result<(String, bool), String> {
         "http" if here => {}
         "http" => {
             return Err(
-                "The endpoint= of the Firestore URL is http:// to another machine, so credentials would cross the network in the clear. Write endpoint=https://HOST.".into(),
+                "The endpoint= of the Firestore URL is http:// to another machine, so credentials would cross the network without encryption. Write endpoint=https://HOST.".into(),
             );
         }
         _ => return Err(wrong()),
@@ -145,8 +142,10 @@ fn emulator_at(host: &str) -> Result<String, String> {
     let server = format!("http://{}", host.trim_start_matches("http://").trim_end_matches('/'));
     match reqwest::Url::parse(&server) {
         Ok(url) if url.path() == "/" && url.host_str().is_some() && url.username().is_empty() => Ok(server),
-        _ => Err("FIRESTORE_EMULATOR_HOST is no HOST:PORT. Correct it, or unset it to use Google's servers."
-            .into()),
+        _ => {
+            Err("FIRESTORE_EMULATOR_HOST is not HOST:PORT. Correct it, or unset it to use Google's servers."
+                .into())
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The way to a database: one call, one answer.
+//! Calls to a database.
 
 use std::time::Duration;
 
@@ -11,20 +11,20 @@ use super::response::{self, FirestoreAnswer};
 use super::wire;
 use crate::stores::{Cas, Failure, Version};
 
-/// The way to one database.
+/// A connection to one database.
 pub(super) struct FirestoreConnection {
     pub config: Config,
-    /// Made by the first call, which may have to read credential files.
+    /// Made by the first call, which may read credential files.
     access: Option<Access>,
 }
 
 impl FirestoreConnection {
-    /// Reaches nothing yet.
+    /// Contacts nothing yet.
     pub fn new(config: Config) -> Self {
         Self { config, access: None }
     }
 
-    /// One call and its answer.
+    /// Makes one call.
     pub async fn call(
         &mut self,
         method: Method,
@@ -35,13 +35,13 @@ impl FirestoreConnection {
             Some(access) => access,
             None => Access::new(&self.config)?,
         };
-        // Put back before the call: a client whose call is given up drops that connection by itself.
+        // Put back before the call. If the call is dropped, the client closes its connection itself.
         let access = self.access.insert(access);
         let answer = access.call(&self.config, method, path, body).await?;
         match &answer {
             FirestoreAnswer::Refused { status, words } if status == "UNAUTHENTICATED" => {
                 let refused = access.refused(&self.config, words);
-                // The next call asks for another token.
+                // The next call gets another token.
                 self.access = None;
                 refused.map_or(Ok(answer), Err)
             }
@@ -63,7 +63,7 @@ impl FirestoreConnection {
         }
     }
 
-    /// One write by itself. `creates`: nothing may be there. Gives the result and the store's time.
+    /// Makes one write. `creates`: the document must not exist. Returns the result and the store's time.
     pub async fn commit(&mut self, write: Value, creates: bool) -> Result<(Value, Option<Duration>), Cas> {
         let (mut results, time) = self.commit_all(&[write], creates).await?;
         match (results.pop(), results.is_empty()) {
@@ -72,7 +72,7 @@ impl FirestoreConnection {
         }
     }
 
-    /// All writes or none. `creates`: where the first one is to be, nothing may be.
+    /// Makes all writes or none. `creates`: the first document must not exist.
     pub async fn commit_all(
         &mut self,
         writes: &[Value],
@@ -96,7 +96,7 @@ impl FirestoreConnection {
         }
     }
 
-    /// What an accepted write came to. It must have moved `updateTime`, or it changed nothing.
+    /// The outcome of an accepted write. If it has not changed `updateTime`, it changed nothing.
     pub fn written(&self, result: &Value, expected: Option<&Version>, store_time: Option<Duration>) -> Cas {
         match result["updateTime"].as_str() {
             Some(now) if expected.is_none_or(|Version(before)| before != now) => {

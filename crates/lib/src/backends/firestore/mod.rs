@@ -17,7 +17,7 @@ use super::{AsStore, AsTarget, Backend, OpenError, Scheme};
 /// Names the emulator's address, for every client of Firestore.
 const EMULATOR: &str = "FIRESTORE_EMULATOR_HOST";
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: shown,
     variables: &[EMULATOR],

@@ -1,5 +1,5 @@
-//! What Firestore's answers mean. The HTTP status says too little: 409 is both "already there" and "too
-//! much contention", 400 both "another version" and "badly asked". The name in `error.status` decides.
+//! Reads Firestore's answers. The HTTP status is ambiguous: 409 is "already exists" or "too much contention", and
+//! 400 is "another version" or "bad request". So the name in `error.status` decides.
 
 use serde_json::Value;
 
@@ -7,25 +7,25 @@ use super::config::Config;
 use crate::stores::{Cas, Failure, FailureKind};
 use crate::text::MASK;
 
-/// Longest part of a server's own words that is repeated.
+/// The longest part of a server's message that is repeated.
 const WORDS_MAX: usize = 240;
 
-/// An answer that came whole.
+/// A complete answer.
 #[derive(Debug, PartialEq)]
 pub(super) enum FirestoreAnswer {
-    /// What was asked for.
+    /// A success.
     Good(Value),
-    /// An error by its name, which may be empty, in the server's words.
+    /// An error: its name, which may be empty, and the server's message.
     Refused { status: String, words: String },
-    /// Not JSON, so not from Firestore. With the HTTP status.
+    /// Not JSON, so not from Firestore; its HTTP status.
     Foreign(u16),
 }
 
 impl FirestoreAnswer {
-    /// Reads the body of an answer. `bearer` is taken out of what a server says, should it repeat it.
+    /// Reads the body of an answer. `bearer` is removed from the server's message.
     pub fn read(http: u16, body: &[u8], bearer: &str) -> Self {
         let Ok(value) = serde_json::from_slice::<Value>(body) else { return Self::Foreign(http) };
-        // Streamed answers are lists, and an error may come as their first or a later part.
+        // A streamed answer is a list, and any part of it may be an error.
         let error = match &value {
             Value::Array(parts) => parts.iter().find_map(|part| part.get("error")),
             single => single.get("error"),
@@ -45,17 +45,17 @@ impl FirestoreAnswer {
     }
 }
 
-/// The server's words on one line, not too many, and without our credentials.
+/// The server's message on one line, shortened, and without our credentials.
 fn clean(words: &str, bearer: &str) -> String {
     let words = if bearer.is_empty() { words.to_owned() } else { words.replace(bearer, MASK) };
     let line: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect();
     line.trim().trim_end_matches('.').to_owned()
 }
 
-/// What became of a write that was refused.
+/// The outcome of a write that was refused.
 pub(super) fn refused_write(config: &Config, creates: bool, status: &str, words: &str) -> Cas {
     match status {
-        // No document to update. Said of a database it is another matter.
+        // There is no document to update. If the database does not exist, it is another error.
         "NOT_FOUND" if !creates && !names_the_database(words) => Cas::Conflict,
         "FAILED_PRECONDITION" if !words.contains("Datastore Mode") => Cas::Conflict,
         "ALREADY_EXISTS" => Cas::Conflict,
@@ -68,7 +68,7 @@ fn names_the_database(words: &str) -> bool {
     words.contains("database") && words.contains("does not exist")
 }
 
-/// Why a call that was refused gave no answer.
+/// The failure for a refused call.
 pub(super) fn failure(config: &Config, status: &str, words: &str) -> Failure {
     use FailureKind::{Denied, Unreachable, Unusable};
     let (kind, what, next) = match status {
@@ -79,18 +79,18 @@ pub(super) fn failure(config: &Config, status: &str, words: &str) -> Failure {
         ),
         "PERMISSION_DENIED" => (
             Denied,
-            "does not let these credentials in",
-            "Give the account the role roles/datastore.user in that project, and see that the Firestore API is enabled there",
+            "does not allow access with these credentials",
+            "Give the account the role roles/datastore.user in that project, and check that the Firestore API is enabled there",
         ),
         "NOT_FOUND" => (
             Unusable,
-            "is not there",
+            "does not exist",
             "Check the project and the database in the URL, or create the database in native mode",
         ),
         "FAILED_PRECONDITION" => (
             Unusable,
             "cannot be used for this",
-            "It must be in native mode, not in Datastore mode, with its single-field indexes left on",
+            "It must be in native mode, not in Datastore mode, with single-field indexes",
         ),
         "RESOURCE_EXHAUSTED" => (
             Unreachable,
@@ -100,8 +100,8 @@ pub(super) fn failure(config: &Config, status: &str, words: &str) -> Failure {
         "ABORTED" => (Unreachable, "is too busy with this record", "Try again, with a longer heartbeat"),
         "INVALID_ARGUMENT" | "UNIMPLEMENTED" | "OUT_OF_RANGE" => (
             Unusable,
-            "did not understand the call",
-            "Check the URL; if it is right, what answers there is not Firestore or is another version of it",
+            "did not understand the request",
+            "Check the URL; if it is right, the server there is not Firestore or has another version",
         ),
         _ => (Unreachable, "could not answer", "Try again later"),
     };
@@ -114,9 +114,9 @@ pub(super) fn failure(config: &Config, status: &str, words: &str) -> Failure {
     Failure::new(kind, format!("Firestore's {} {what} ({said}). {next}.", config.database))
 }
 
-/// Something answered that is not Firestore.
+/// The answer is not from Firestore.
 pub(super) fn foreign(config: &Config, http: u16) -> Failure {
-    // Google's front ends and most proxies say in HTML, or in nothing, that they have a bad moment.
+    // Google's front ends and most proxies report temporary errors in HTML, or with an empty body.
     let (kind, next) = match http {
         408 | 409 | 425 | 429 | 500.. => (FailureKind::Unreachable, "Try again later"),
         _ => (FailureKind::Unusable, "Check the address, and any proxy or sign-in page on the way to it"),
@@ -124,22 +124,22 @@ pub(super) fn foreign(config: &Config, http: u16) -> Failure {
     let endpoint = &config.endpoint;
     Failure::new(
         kind,
-        format!("What answered at {endpoint} is not Firestore (HTTP status {http}, no JSON). {next}."),
+        format!("The answer from {endpoint} is not from Firestore (HTTP status {http}, no JSON). {next}."),
     )
 }
 
-/// JSON that does not say what was asked.
+/// The answer lacks something that was requested.
 pub(super) fn puzzling(config: &Config) -> Failure {
     Failure::new(
         FailureKind::Unusable,
         format!(
-            "What answered at {} left out what was asked of it, so it is not Firestore as we know it. Check the address.",
+            "The answer from {} lacks requested fields, so it is not from Firestore. Check the address.",
             config.endpoint
         ),
     )
 }
 
-/// The name of an error that came as a number, as in the parts of a batch.
+/// The name for an error number, as in the parts of a batch.
 pub(super) fn named(code: i64) -> &'static str {
     const NAMES: [&str; 17] = [
         "OK",

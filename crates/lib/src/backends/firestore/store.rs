@@ -1,8 +1,8 @@
-//! Google's Firestore over REST, one document per record.
+//! A store in Google's Firestore over REST, with one document for each record.
 //!
-//! No transactions: every write is one commit with a condition on the document's `updateTime`, which is
-//! the version and is kept as the very text the server sent. Who wins is decided there. The age of a
-//! record is `readTime - updateTime`, both of the server's clock.
+//! There are no transactions. Each write is one commit with a condition on the document's `updateTime`. That is the
+//! version, and it is kept as the server's text. The age of a record is `readTime - updateTime`, both by the
+//! server's clock.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ use crate::stores::{
     Stored, Version,
 };
 
-/// Most writes in one batch; Firestore takes 500.
+/// The largest number of writes in one batch; Firestore allows 500.
 const BATCH: usize = 200;
 
 /// A collection of a Firestore database.
@@ -32,10 +32,10 @@ pub struct FirestoreStore {
 }
 
 impl FirestoreStore {
-    /// The collection that `firestore://PROJECT/COLLECTION` names. Reaches nothing yet.
+    /// The collection that `firestore://PROJECT/COLLECTION` names. Contacts nothing yet.
     ///
     /// # Errors
-    /// If the URL names none: a sentence that says what would do.
+    /// If the URL names none: a sentence that says what to write.
     pub fn new(url: &str) -> Result<Self, String> {
         Ok(Self { connection: FirestoreConnection::new(Config::parse(url, emulator().as_deref())?) })
     }
@@ -54,7 +54,7 @@ impl FirestoreStore {
         Ok(wire::update(&self.name(&w.key)?, &w.key, w.expected.as_ref(), w.write, &w.body))
     }
 
-    /// Some writes in one call, each by itself.
+    /// Makes several independent writes in one call.
     async fn batch(&mut self, writes: &[BatchWrite]) -> Result<Vec<Cas>, Failure> {
         let all: Vec<Value> = writes.iter().map(|w| self.update(w)).collect::<Result<_, _>>()?;
         let path = format!("{}/documents:batchWrite", self.connection.config.database);
@@ -67,7 +67,7 @@ impl FirestoreStore {
         Ok(each.map(|(write, (result, status))| self.outcome(write, result, status)).collect())
     }
 
-    /// What became of one write of a batch.
+    /// The outcome of one write of a batch.
     fn outcome(&self, write: &BatchWrite, result: &Value, status: &Value) -> Cas {
         match status["code"].as_i64() {
             None | Some(0) => {
@@ -85,12 +85,12 @@ impl FirestoreStore {
         }
     }
 
-    /// What the database says of itself, where these credentials may ask.
+    /// Remarks about the database's settings, if these credentials may read them.
     async fn examine_database(&mut self) -> Result<Vec<Remark>, Failure> {
         let path = self.connection.config.database.clone();
         let database = match self.connection.call(Method::GET, &path, None).await? {
             FirestoreAnswer::Good(database) => database,
-            // Leases need no right to ask this.
+            // Leases do not need this permission.
             FirestoreAnswer::Refused { status, .. } if status == "PERMISSION_DENIED" => return Ok(Vec::new()),
             FirestoreAnswer::Refused { status, words } => {
                 return Err(response::failure(&self.connection.config, &status, &words));
@@ -129,11 +129,11 @@ impl Store for FirestoreStore {
         let emulator = self.connection.config.emulator;
         StoreFacts {
             url: self.connection.config.shown.clone(),
-            // It does not lose what it acknowledged, and a restored backup is another database.
+            // The database loses no acknowledged write, and a restored backup is another database.
             instance: self.connection.config.database.clone(),
             clock: Clock::Server,
             resolution: Duration::from_millis(1),
-            // Many machines answer for it.
+            // Many servers answer, each with its own clock.
             jump: Duration::from_secs(3),
             this_machine_only: false,
             lock_dir: None,
@@ -154,7 +154,7 @@ impl Store for FirestoreStore {
     async fn read(&mut self, key: &str) -> Result<Option<Stored>, Failure> {
         let name = self.name(key)?;
         let path = format!("{}/documents:batchGet", self.connection.config.database);
-        // Unlike a plain get it tells the time of the read, also where nothing is.
+        // Unlike a plain get, it returns the time of the read even if there is no document.
         let good = self.connection.ask(Method::POST, &path, Some(&json!({ "documents": [name] }))).await?;
         for part in good.as_array().into_iter().flatten() {
             if let Some(found) = part.get("found") {
@@ -239,7 +239,7 @@ impl Examine for FirestoreStore {
             remarks.push(Remark {
                 about: "durability",
                 verdict: RemarkLevel::Weak,
-                text: "This is Firestore's emulator or something in its place: it keeps leases in memory and loses them when it stops.".into(),
+                text: "This is Firestore's emulator or a replacement for it: it keeps leases in memory and loses them when it stops.".into(),
             });
         } else {
             remarks.extend(self.examine_database().await?);

@@ -1,9 +1,9 @@
 //! One document in Firestore as a target: `firestore://PROJECT/COLLECTION/DOCUMENT`.
 //!
-//! The content is the field `content` of that document: a string if it is text, bytes if it is not. The
-//! fence is a document below it, `leasehold/fence`, which no query of the collection sees. One commit
-//! replaces the fence, on condition that its `updateTime` is the one that was read, and sets the content:
-//! all of it or nothing. The fence document changes with every commit.
+//! The content is the field `content` of that document: a string if it is text, otherwise bytes. The fence is a
+//! document below it, `leasehold/fence`, which no query of the collection returns. One atomic commit replaces the
+//! fence, if its `updateTime` is still the one that was read, and sets the content. The fence document changes
+//! with every commit.
 
 mod documents;
 
@@ -22,9 +22,9 @@ use crate::targets::TargetError;
 use crate::targets::cas_fence::{self, CasFence, Swap};
 use crate::targets::deadline::{Networked, Server};
 
-/// A document may have 1 MiB with all its names; this leaves room for them.
+/// A document may have 1 MiB with its field names, so this leaves room for them.
 pub const LARGEST: usize = 1_000_000;
-/// Before there was a Firestore: no document was written then.
+/// A time before Firestore existed, so no document has it.
 const LONG_AGO: &str = "2000-01-01T00:00:00.000000Z";
 
 /// A document that only the holder of a lease may change.
@@ -35,7 +35,7 @@ pub struct FirestoreTarget {
 }
 
 impl FirestoreTarget {
-    /// The document that `url` names. Reaches nothing.
+    /// The document that `url` names. Contacts nothing.
     pub fn open(url: &str) -> Result<Self, TargetError> {
         let (connection, documents) = Documents::of(url).map_err(|fix| TargetError::Unfit {
             target: shown(url),
@@ -89,7 +89,7 @@ impl CasFence for FirestoreTarget {
         let work =
             async |store: &mut FirestoreConnection| store.swap(documents, at, write, &fence, content).await;
         match self.server.calls.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown) {
-            // Said in place of a commit.
+            // The commit was refused.
             Cas::Unknown(failure) if failure.kind == FailureKind::Denied => {
                 Err(self.server.failed("write", failure))
             }

@@ -1,8 +1,8 @@
-//! What is written in Firestore, and how its answers are read.
+//! The documents in Firestore, and their encoding.
 //!
-//! A record is one document with three fields: `key`, `body` and `write`. The last one is fresh in
-//! every attempt: a commit that changes nothing succeeds and keeps `updateTime`, so that without it two
-//! writers off one version could both be told that they won.
+//! A record is one document with three fields: `key`, `body` and `write`. The last one is new in each attempt,
+//! because a commit that changes nothing succeeds and keeps `updateTime`. Without it, two writers with the same
+//! expected version could both succeed.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use serde_json::{Value, json};
 use super::config::Config;
 use crate::stores::{Stored, Version};
 
-/// Longest document id Firestore takes.
+/// The longest document id that Firestore allows.
 const ID_MAX: usize = 1500;
 
-/// The document id for a key: legal whatever the key is, readable where it can be, and never the same
-/// for two keys. Listing goes by the `key` field, so its order does not matter.
+/// The document id for a key: always legal, readable if possible, and different for different keys. Lists are sorted by
+/// the field `key`, so the order of ids does not matter.
 pub(super) fn document_id(key: &str) -> Option<String> {
     if key.is_empty() {
-        // No other key gives this: a percent sign is always followed by two digits.
+        // No other key gives this id, because a percent sign is always followed by two digits.
         return Some("%".into());
     }
     let mut id = String::with_capacity(key.len() + 8);
     for (at, byte) in key.bytes().enumerate() {
         match byte {
-            // Whole ids like ".", ".." and "__x__" are reserved; none begins with a percent sign.
+            // The ids ".", ".." and "__x__" are reserved. None of them begins with a percent sign.
             b'.' | b'_' if at > 0 => id.push(char::from(byte)),
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' => id.push(char::from(byte)),
             _ => id.push_str(&format!("%{byte:02X}")),
@@ -37,7 +37,7 @@ pub(super) fn document_id(key: &str) -> Option<String> {
     (id.len() <= ID_MAX).then_some(id)
 }
 
-/// One conditional write of a whole document.
+/// A conditional write of a whole document.
 pub(super) fn update(
     name: &str,
     key: &str,
@@ -53,7 +53,7 @@ pub(super) fn update(
     json!({ "update": { "name": name, "fields": fields }, "currentDocument": condition(expected) })
 }
 
-/// The condition that nothing, or this very version, is there.
+/// The condition that the document does not exist, or has this version.
 pub(super) fn condition(expected: Option<&Version>) -> Value {
     match expected {
         None => json!({ "exists": false }),
@@ -61,7 +61,7 @@ pub(super) fn condition(expected: Option<&Version>) -> Value {
     }
 }
 
-/// Bytes as a field: text is shown as text in the console.
+/// Bytes as a field. Text is a string, so that the console shows it.
 pub(super) fn value(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => json!({ "stringValue": text }),
@@ -69,7 +69,7 @@ pub(super) fn value(bytes: &[u8]) -> Value {
     }
 }
 
-/// What [`value`] made; nothing: it is of another type.
+/// The bytes in a field of [`value`]; None for another type.
 pub(super) fn bytes(field: &Value) -> Option<Vec<u8>> {
     match (field.get("stringValue"), field.get("bytesValue")) {
         (Some(Value::String(text)), None) => Some(text.clone().into_bytes()),
@@ -102,7 +102,7 @@ pub(super) fn query(config: &Config, prefix: &str, after: &str, limit: usize) ->
     } })
 }
 
-/// The first text after all texts with this prefix, if there is one.
+/// The first text that sorts after all texts with this prefix, if there is one.
 fn end_of(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
@@ -118,13 +118,13 @@ fn end_of(prefix: &str) -> Option<String> {
     None
 }
 
-/// A record as it came, and whose it is. Nothing: the document is not one of ours.
+/// The key and the record in a document; None if Leasehold did not write it.
 pub(super) fn record(document: &Value, read_time: Option<&Value>) -> Option<(String, Stored)> {
     let field = |name: &str| &document["fields"][name];
     let key = field("key")["stringValue"].as_str()?;
     let body = bytes(field("body"))?;
     let version = document["updateTime"].as_str()?;
-    // A document that was copied by hand to another name is nobody's record.
+    // A document that was copied to another name is no record.
     if document["name"].as_str()?.rsplit('/').next() != document_id(key).as_deref() {
         return None;
     }
@@ -132,19 +132,19 @@ pub(super) fn record(document: &Value, read_time: Option<&Value>) -> Option<(Str
     Some((key.into(), Stored { body, version: Version(version.into()), age }))
 }
 
-/// How long before `read` something was written, both by the store's clock.
+/// The time from `written` to `read`, both by the store's clock.
 fn age(written: &str, read: &str) -> Option<Duration> {
     let (written, read): (Timestamp, Timestamp) = (written.parse().ok()?, read.parse().ok()?);
     read.duration_since(written).try_into().ok()
 }
 
-/// The store's time as it tells it, since 1970.
-pub(super) fn time(told: &Value) -> Option<Duration> {
-    let told: Timestamp = told.as_str()?.parse().ok()?;
-    told.duration_since(Timestamp::UNIX_EPOCH).try_into().ok()
+/// A time of the store, since 1970.
+pub(super) fn time(time: &Value) -> Option<Duration> {
+    let time: Timestamp = time.as_str()?.parse().ok()?;
+    time.duration_since(Timestamp::UNIX_EPOCH).try_into().ok()
 }
 
-/// The path of a document in its database, whose project has a number besides its id.
+/// The path of a document in its database, without the project, which has an id and a number.
 pub(super) fn within(name: &str) -> &str {
     name.split_once("/documents/").map_or(name, |(_, path)| path)
 }

@@ -1,14 +1,14 @@
-//! Gates: targets that any command is run under.
+//! Gates: targets under which commands are run.
 
 mod target;
 
-pub use self::target::{ALL, GateTarget, Gates, HOLDS_NOTHING, Nothing, PREFIX, StoreGate};
+pub use self::target::{ALL, GateTarget, Gates, HOLDS_NOTHING, NoContent, PREFIX, StoreGate};
 use super::{AsTarget, Backend, Scheme, whole_path};
 use crate::targets::TargetError;
 
 const SCHEME: &str = "gate";
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
@@ -30,17 +30,17 @@ pub(super) const BACKEND: Backend = Backend {
     }),
 };
 
-/// The gate that is called so, or lies there, as a URL.
+/// The URL of the gate with this name or path.
 pub fn url(given: &str) -> String {
     format!("{SCHEME}:{given}")
 }
 
-/// What the URL of a gate gives: its name or its path. Nothing: it is another target.
+/// The name or path in the URL of a gate.
 pub fn given(url: &str) -> Option<&str> {
     url.split_once(':').filter(|(scheme, _)| *scheme == SCHEME).map(|(_, given)| given)
 }
 
-/// The name in `gate:NAME`. What begins with `/` or `.` is a path.
+/// The name in `gate:NAME`. A text that begins with `/` or `.` is a path.
 pub fn named(url: &str) -> Option<&str> {
     given(url).filter(|given| !given.starts_with(['/', '.']))
 }

@@ -1,11 +1,11 @@
-//! A gate: any command, started only while our token is current.
+//! A gate: a command starts only while the run's token is the newest.
 //!
-//! What the command does elsewhere is not part of any check, so the class is always [`Class::Gate`]: what
-//! is promised is that no command starts after a later run has sealed the gate.
+//! Nothing checks the effects of the command, so the class is always [`Class::Gate`]. The promise is that no
+//! command starts after a later run has sealed the gate.
 //!
-//! `gate:NAME` is a record in the lease's own store ([`StoreGate`]): it holds wherever that store is
-//! reached. `gate:/PATH` is a fence and a lock file in a directory ([`GateTarget`]): it holds on this machine,
-//! and there the next start also waits for whatever still has the lock open.
+//! `gate:NAME` is a record in the lease's own store ([`StoreGate`]), for all machines that use that store.
+//! `gate:/PATH` is a fence and a lock file in a directory ([`GateTarget`]), for this machine. There the next start
+//! also waits for processes of the command that still have the lock open.
 
 use std::fmt;
 use std::io;
@@ -30,23 +30,23 @@ use crate::stores::Store;
 use crate::targets::cas_fence::{self, CasFence, Exam, Swap};
 use crate::targets::{Class, Content, Refused, RefusedAction, Sealed, Target, TargetError, Written};
 
-/// A command takes as long as it takes; after this long, whoever wants to start is told whom it waits for.
+/// How long a start waits for the lock, which a running command holds.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one call to the store may take.
 const EACH: Duration = Duration::from_secs(10);
-/// How long all calls of one verb may take, if nobody said otherwise.
+/// How long all calls of one verb may take by default.
 pub const ALL: Duration = Duration::from_secs(30);
-/// What a fence calls the start of a command.
+/// The digest of a start in the fence.
 const ENTERED: &str = "entered";
-/// To whoever wants to write into a gate, or read it.
+/// The error for a write to a gate, or a read.
 pub const HOLDS_NOTHING: &str =
     "a gate holds nothing; run a command under it: leasehold gate NAME -- COMMAND";
 
-/// Records of gates begin with this.
+/// The prefix of the records of gates.
 pub const PREFIX: &str = "gates/";
 
-/// The gates in one store. They share a handle of their own, opened by the first call: a gate that waits for
-/// a silent store delays no renewal.
+/// The gates in one store. They share a separate handle, which the first call opens, so that a gate that waits
+/// for the store does not delay renewals.
 #[derive(Clone)]
 pub struct Gates {
     handle: Arc<Mutex<GateHandle>>,
@@ -64,12 +64,12 @@ impl fmt::Debug for Gates {
 }
 
 impl Gates {
-    /// Those in the store that this opens. Reaches nothing yet.
+    /// The gates in the store that `open` opens. Contacts nothing yet.
     pub fn new(open: Opener) -> Self {
         Self { handle: Arc::new(Mutex::new(GateHandle { open, store: None })) }
     }
 
-    /// One of them.
+    /// The gate of this name.
     pub fn gate(&self, name: &Name) -> StoreGate {
         let (key, shown) = (format!("{PREFIX}{name}"), url(name.as_str()));
         StoreGate { gates: self.clone(), key, shown, until: BootTime::default() }
@@ -82,19 +82,19 @@ pub struct StoreGate {
     gates: Gates,
     key: String,
     shown: String,
-    /// The calls of this verb end by then.
+    /// The end of the time for the calls of this verb.
     until: BootTime,
 }
 
 impl StoreGate {
-    /// Goes in: if our token is current here, the fence is moved, so that this start comes before the seal of
+    /// Enters the gate, if our token is the newest. It changes the fence, so that this start comes before the seal of
     /// any later run. Tries for at most `patience`.
     pub fn enter(&mut self, bearer: &Bearer, patience: Duration) -> Result<Written, TargetError> {
         self.begin(patience);
         cas_fence::write(self, bearer, None, ENTERED, &()).map_err(|error| self.not_entered(error))
     }
 
-    /// The same for a lease that was taken by hand: no run has sealed the gate for it, so this does.
+    /// The same for a lease that was taken by hand. No run has sealed the gate for it, so this does.
     pub fn enter_by_hand(&mut self, bearer: &Bearer) -> Result<Written, TargetError> {
         self.begin(ALL);
         cas_fence::seal(self, bearer, FenceMode::Enforce, Exam::Spared)
@@ -102,7 +102,7 @@ impl StoreGate {
         self.enter(bearer, ALL)
     }
 
-    /// No command was started, whatever became of the fence: it counts one start more, or it does not.
+    /// The error of a start. No command was started, so it does not matter whether the fence counts the start.
     fn not_entered(&self, error: TargetError) -> TargetError {
         match error {
             TargetError::InDoubt { why, .. } => self.remote("enter", unreachable(&why)),
@@ -120,7 +120,7 @@ impl StoreGate {
         work: impl FnOnce(&mut dyn Store, &str) -> T,
     ) -> Result<T, TargetError> {
         let mut handle = self.gates.handle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Others may have waited for the store in front of us.
+        // We may have waited here for other gates.
         let left = self.until.since(boot_time());
         if left.is_zero() {
             return Err(self.remote(doing, unreachable("the store did not answer in time")));
@@ -169,7 +169,7 @@ impl CasFence for StoreGate {
     ) -> Result<Swap, TargetError> {
         let (write, body) = (WriteId(random::seed()), record.encode());
         match self.call("change", |store, key| block_on(store.cas(key, at, write, &body)))? {
-            // Trying again would not mend it.
+            // A second try would not help.
             Cas::Unknown(failure) if failure.kind != FailureKind::Unreachable => {
                 Err(self.remote("change", failure))
             }
@@ -177,7 +177,7 @@ impl CasFence for StoreGate {
         }
     }
 
-    /// The store of a lease is examined before its first use.
+    /// The store of a lease is checked before its first use.
     fn examine(&mut self) -> Result<Swap, TargetError> {
         Ok(Swap::Done)
     }
@@ -217,26 +217,26 @@ impl Target for StoreGate {
     }
 }
 
-/// A path that commands are run under.
-pub type GateTarget = LockTarget<Nothing>;
+/// A gate at a path.
+pub type GateTarget = LockTarget<NoContent>;
 
-/// There is no artefact: only the fence and the lock.
+/// A gate has only a fence and a lock, and no artefact.
 #[derive(Debug)]
-pub struct Nothing;
+pub struct NoContent;
 
 impl GateTarget {
-    /// The gate whose fence and lock lie at `path`.
+    /// The gate whose fence and lock are beside `path`.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
-        Ok(Self::at(path.as_ref(), Nothing)?.with_patience(PATIENCE))
+        Ok(Self::at(path.as_ref(), NoContent)?.with_patience(PATIENCE))
     }
 
-    /// Goes in: the fence is moved first, so that a crash leaves no doubt that somebody was there.
+    /// Enters the gate. The fence is changed before the command starts.
     pub fn enter(&mut self, bearer: &Bearer) -> Result<(CriticalSection, Written), TargetError> {
         self.note(bearer, ENTERED).map_err(entering)
     }
 }
 
-/// What is refused is the start of a command.
+/// The same error, as the refusal of a start.
 fn entering(error: TargetError) -> TargetError {
     match error {
         TargetError::Refused(refused) => {
@@ -246,7 +246,7 @@ fn entering(error: TargetError) -> TargetError {
     }
 }
 
-impl FileKind for Nothing {
+impl FileKind for NoContent {
     const SCHEME: &'static str = SCHEME;
 
     fn class(&self, _: bool) -> Class {

@@ -1,9 +1,9 @@
-//! Makes a server show that it compares the old fence with the one it has.
+//! Makes a server show that it compares the old fence with its own.
 //!
-//! Git's client compares by itself what the server told it when it connected, so a condition that cannot hold has to
-//! become one after that. A push stands in its `pre-push` hook when it has heard the server and has sent nothing: there a
-//! second push moves the fence. What the first one goes on to send is out of date, and the server must refuse it,
-//! whoever else moves the fence meanwhile: no commit is ever a fence twice. Both carry the same fence.
+//! Git's client compares the expected fence with the refs that the server listed at the start. So the condition must become
+//! false after that. A push runs its `pre-push` hook after it has the list and before it sends anything. In that hook a
+//! second push moves the fence. The first push then sends an outdated condition, and the server must refuse it. No other
+//! writer can make the condition true again, because no commit is used as a fence twice. Both pushes have the same fence.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -21,11 +21,11 @@ use super::remote::{FenceCommit, FencePush, GitRemote, took};
 use super::tool::GitOutput;
 use super::unfit;
 use crate::targets::TargetError;
-use crate::targets::cas_fence::{Swap, liar};
+use crate::targets::cas_fence::{Swap, does_not_compare};
 use crate::{clock, random};
 
 impl GitRemote {
-    /// Moves the fence from `old` to `new`, in the middle of a push that has to be refused therefore.
+    /// Moves the fence from `old` to `new` in the middle of another push, which the server must refuse.
     pub(super) fn overtaken(
         &mut self,
         old: Option<&FenceCommit>,
@@ -36,48 +36,48 @@ impl GitRemote {
         let first = FencePush { old, new, content: None };
         let second = FencePush { new: &late, ..first };
         let hook = Hook::new(self.git.run_dir.path(), &self.pushing(first, None))
-            .map_err(|e| self.system("examine", &e))?;
+            .map_err(|e| self.system("check", &e))?;
         let command = self.pushing(second, Some(&hook.dir));
-        let begun = clock::boot_time();
-        let outer = self.git.run(command, b"").map_err(|e| self.system("examine", &e))?;
+        let start = clock::boot_time();
+        let outer = self.git.run(command, b"").map_err(|e| self.system("check", &e))?;
         let inner = hook.said(|err| self.git.hidden(err));
         if outer.late {
             hook.end();
-            // What the fence is now can still be found out.
-            self.git.until = self.git.until.map(|until| until.plus(clock::boot_time().since(begun)));
+            // The fence can still be read: give that more time.
+            self.git.until = self.git.until.map(|until| until.plus(clock::boot_time().since(start)));
         }
         let Some(inner) = inner else {
-            // It was not sent at all, or it was the only one.
+            // The hook did not run: the push failed before it, or git ran no hook.
             if took(&outer, &late) {
                 return Err(not_run(&self.shown));
             }
             return self.judged(second, &outer);
         };
         if took(&outer, &late) && (took(&inner, new) || is(&inner, new, RefStatus::stale)) {
-            return Err(liar(&self.shown));
+            return Err(does_not_compare(&self.shown));
         }
         match self.judged(first, &inner)? {
             Swap::Done if outer.late => {
-                Err(self.failed("examine", FailureKind::Unreachable, outer.complaint()))
+                Err(self.failed("check", FailureKind::Unreachable, outer.complaint()))
             }
-            // Where the server has not said no, nothing was shown.
+            // The server did not refuse the outdated push, so it has shown nothing.
             Swap::Done if !is(&outer, &late, RefStatus::refused) => Ok(Swap::Unknown(outer.complaint())),
             swap => Ok(swap),
         }
     }
 }
 
-/// Whether that is what git says of the fence.
+/// Whether git's answer for the fence is `what`.
 fn is(said: &GitOutput, fence: &FenceCommit, what: fn(&RefStatus) -> bool) -> bool {
     push_output::statuses(&said.out).iter().any(|status| status.name == fence.name && what(status))
 }
 
 fn not_run(shown: &str) -> TargetError {
-    let why = "could not be examined: git ran no hook from the state directory, which may be mounted noexec";
-    unfit(shown, why, "Set XDG_STATE_HOME to a directory where programs may be run")
+    let why = "could not be checked: git ran no hook from the state directory, which may be mounted noexec";
+    unfit(shown, why, "Set XDG_STATE_HOME to a directory on a file system without noexec")
 }
 
-/// A directory with the hook in it; gone with this.
+/// A directory with the hook in it. Dropping this removes it.
 struct Hook {
     dir: PathBuf,
 }
@@ -89,7 +89,7 @@ impl Drop for Hook {
 }
 
 impl Hook {
-    /// One that runs this command.
+    /// A hook that runs this command.
     fn new(run_dir: &Path, command: &Command) -> io::Result<Self> {
         let hook = Self { dir: run_dir.join(format!("hooks-{:032x}", random::seed())) };
         fs::DirBuilder::new().mode(0o700).create(&hook.dir)?;
@@ -112,10 +112,10 @@ impl Hook {
         Ok(hook)
     }
 
-    /// Ends its command, which does not end with the push that ran the hook.
+    /// Kills its command, which does not end when the push is killed.
     fn end(&self) {
         let pid = fs::read_to_string(self.dir.join("pid")).ok().and_then(|pid| pid.trim().parse().ok());
-        // As long as there is no code, the hook waits for that very process.
+        // While there is no exit code, the hook waits for exactly that process.
         if let Some(pid) = pid.and_then(Pid::from_raw)
             && !self.dir.join("code").exists()
         {
@@ -123,7 +123,7 @@ impl Hook {
         }
     }
 
-    /// What its command came to; nothing: it was not run.
+    /// The output of its command, if it was run.
     fn said(&self, hidden: impl Fn(&[u8]) -> String) -> Option<GitOutput> {
         let out = fs::read(self.dir.join("out")).ok()?;
         let err = fs::read(self.dir.join("err")).unwrap_or_default();

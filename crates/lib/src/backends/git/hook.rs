@@ -1,4 +1,4 @@
-//! For people who own the server: hooks that let a guarded branch move only together with its fence.
+//! Hooks for the owner of a server: a guarded branch moves only together with its fence.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -10,24 +10,24 @@ use super::repo_url;
 use super::tool::{LOCAL, without_detour};
 use crate::random;
 
-/// One script that knows by its name when it is called.
+/// One script for both hooks; it reads its own name. A link to `packaging/git-hooks/leasehold-fence`.
 pub const SCRIPT: &str = include_str!("leasehold-fence.sh");
-/// The first tells whoever pushes why; the second is called when git holds the locks.
+/// The first can say why a push is refused; the second runs when git holds the locks.
 const NAMES: [&str; 2] = ["pre-receive", "reference-transaction"];
-/// How each version of it begins. What merely mentions us is somebody else's.
+/// The first bytes of every version of the script, by which it is recognised.
 const HEADER: &[u8] = b"#!/bin/sh\n# leasehold: once this repository has been sealed, ";
 
-/// Why a repository that puts pushed files in place by itself cannot be fenced.
-pub(super) const LIVE: &str = "has receive.denyCurrentBranch set to updateInstead: git puts the files of a push in \
-    place before it compares the fence, so a push that is refused would be live all the same";
+/// Why a repository that updates its files on a push cannot be fenced.
+pub(super) const LIVE: &str = "has receive.denyCurrentBranch set to updateInstead: git updates its files \
+    before it compares the fence, so a refused push would still change them";
 /// What to do about it.
-pub(super) const LIVE_FIX: &str = "Set it to refuse, push to a bare repository, and put files in place from a \
+pub(super) const LIVE_FIX: &str = "Set it to refuse, push to a bare repository, and update the files in a \
     post-receive hook";
 
-/// Whether the repository at `url` is on this machine and does that.
+/// Whether the repository at `url` is on this machine and updates its files on a push.
 pub(super) fn goes_live(url: &str) -> bool {
     repo_url::local(url).is_some_and(|path| {
-        // As git finds it by itself.
+        // The names that git tries.
         let tries = [path.to_owned(), format!("{path}.git")];
         let dir = tries.iter().map(Path::new).find(|path| path.is_dir());
         dir.is_some_and(|dir| {
@@ -37,7 +37,7 @@ pub(super) fn goes_live(url: &str) -> bool {
     })
 }
 
-/// Git in this repository.
+/// Runs git in this repository.
 fn at(dir: &Path) -> Command {
     let mut command = without_detour("git");
     for name in LOCAL {
@@ -47,7 +47,7 @@ fn at(dir: &Path) -> Command {
     command
 }
 
-/// Installs the hooks into the repository at `dir`; which files were written. Replaces nothing but its own.
+/// Installs the hooks into the repository at `dir` and returns the files. Replaces no other hooks.
 pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let hooks = hooks_of(dir)?;
     if dir.to_str().is_some_and(goes_live) {
@@ -59,7 +59,7 @@ pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
     fs::create_dir_all(&hooks)?;
     for path in &paths {
-        // As a whole: a push that comes meanwhile runs the one or the other.
+        // By a rename: a push at the same time runs the old or the new hook.
         let temp = hooks.join(format!(".leasehold-{:032x}", random::seed()));
         let file = OpenOptions::new().write(true).create_new(true).mode(0o755).open(&temp);
         let written = file.and_then(|mut file| file.write_all(SCRIPT.as_bytes()));
@@ -71,7 +71,7 @@ pub fn install(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths.into())
 }
 
-/// Where git looks for the hooks of this repository; settings may lead it elsewhere.
+/// The directory of this repository's hooks, by git's settings.
 fn hooks_of(dir: &Path) -> io::Result<PathBuf> {
     let said = at(dir).args(["rev-parse", "--git-path", "hooks"]).output()?;
     if !said.status.success() {
@@ -88,7 +88,7 @@ fn may_replace(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
         Ok(found) if found.is_symlink() => "is a link, perhaps to a hook that others share",
-        Ok(found) if !found.is_file() => "is there already, and is no file",
+        Ok(found) if !found.is_file() => "is there already, and is not a file",
         Ok(_) if fs::read(path)?.starts_with(HEADER) => return Ok(()),
         Ok(_) => "is there already",
     };
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_script_begins_as_it_is_known() {
+    fn the_script_has_the_header() {
         assert!(SCRIPT.as_bytes().starts_with(HEADER));
     }
 }

@@ -16,15 +16,15 @@ pub use self::target::{BranchUpdate, GitTarget};
 use super::{AsTarget, Backend, Scheme, whole_path};
 use crate::targets::TargetError;
 
-/// Where the fence is. One for the whole repository, whatever the lease is called: two leases that guard
-/// the same repository meet here, and the second is refused by name.
+/// The ref with the fence: one for the whole repository, for all leases. If two leases guard the same
+/// repository, the second is refused, and the refusal names the first.
 pub const FENCE_REF: &str = "refs/leasehold/fence";
-/// Where it is on servers that take branches and tags only.
+/// The ref with the fence on servers that accept only branches and tags.
 pub const FALLBACK_REF: &str = "refs/heads/leasehold-fence";
 
 const SCHEME: &str = "git";
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: |url| shown(super::rest(url)),
     variables: &[],
@@ -49,7 +49,7 @@ fn shown(given: &str) -> String {
     format!("{SCHEME}:{}", repo_url::shown(given))
 }
 
-/// The name of a remote belongs to one clone, and a relative path to one directory.
+/// Replaces the name of a remote, which belongs to one clone, and a relative path.
 fn anywhere(sealed: &str) -> Option<String> {
     let given = super::rest(sealed);
     if !given.contains(['/', ':', '.']) {

@@ -1,34 +1,34 @@
-//! What `git push --porcelain` says, line by line, and what its complaints mean.
+//! Reads the output of `git push --porcelain`, and git's error messages.
 
-/// What became of one ref.
+/// The outcome for one ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RefStatus {
-    /// The ref at the other end.
+    /// The ref on the server.
     pub(super) name: String,
-    /// Nothing: it was pushed, or stood there already.
+    /// Why it was rejected. None: it was pushed, or was up to date.
     pub(super) rejected: Option<String>,
-    /// It was moved although it is no descendant.
+    /// The update was no fast-forward.
     pub(super) forced: bool,
 }
 
 impl RefStatus {
-    /// Git found by itself that the ref is another than was said: nothing was sent.
+    /// Git found that the ref is not the expected one, and sent nothing.
     pub(super) fn stale(&self) -> bool {
         self.rejected.as_deref() == Some("stale info")
     }
 
-    /// It was said to be rejected, by git or by the server: it did not move.
+    /// Git or the server rejected it, so it did not move.
     pub(super) fn answered(&self) -> bool {
         self.rejected.as_deref().is_some_and(|why| !why.starts_with("remote failed to report"))
     }
 
-    /// The server said no.
+    /// The server rejected it.
     pub(super) fn refused(&self) -> bool {
         self.answered() && !self.stale()
     }
 }
 
-/// The refs that git speaks of.
+/// The refs in git's output.
 pub(super) fn statuses(out: &[u8]) -> Vec<RefStatus> {
     let text = String::from_utf8_lossy(out);
     let status = |line: &str| {
@@ -44,7 +44,7 @@ pub(super) fn statuses(out: &[u8]) -> Vec<RefStatus> {
     text.lines().filter_map(status).collect()
 }
 
-/// `[remote rejected] (hook declined)` without its dress.
+/// The reason in `[remote rejected] (hook declined)`.
 fn reason(summary: &str) -> String {
     match summary.split_once("] (") {
         Some((_, why)) => why.strip_suffix(')').unwrap_or(why).into(),
@@ -52,7 +52,7 @@ fn reason(summary: &str) -> String {
     }
 }
 
-/// The words by which a helper tells git so, where git has words of its own for it.
+/// The reason as git expects it from a remote helper.
 pub(super) fn for_git(reason: &str) -> &str {
     match reason {
         "non-fast-forward" => "non-fast forward",
@@ -60,7 +60,7 @@ pub(super) fn for_git(reason: &str) -> &str {
     }
 }
 
-/// What git finds wrong with what it was asked for, before it speaks to anybody.
+/// Whether git found the request wrong before it connected.
 pub(super) fn not_even_tried(err: &str) -> bool {
     const ASKED: [&str; 6] = [
         "receives from more than one src",
@@ -73,7 +73,7 @@ pub(super) fn not_even_tried(err: &str) -> bool {
     ASKED.iter().any(|asked| ours(err).any(|line| line.contains(asked)))
 }
 
-/// A failure from before anything was sent, so that nothing can have landed.
+/// Whether git failed before it sent anything, so that nothing can have landed.
 pub(super) fn never_sent(err: &str) -> bool {
     const EARLY: [&str; 9] = [
         "unable to access",
@@ -89,12 +89,12 @@ pub(super) fn never_sent(err: &str) -> bool {
     EARLY.iter().any(|early| ours(err).any(|line| line.contains(early)))
 }
 
-/// What git says itself: a hook of the server may say anything, also what git says when nothing was sent.
+/// Git's own lines, without the server's: a hook on the server may print the same words.
 fn ours(err: &str) -> impl Iterator<Item = &str> {
     err.split(['\n', '\r']).filter(|line| !line.trim_start().starts_with("remote:"))
 }
 
-/// Whether it is about credentials or rights.
+/// Whether the failure is about credentials or permissions.
 pub(super) fn denied(err: &str) -> bool {
     const DENIED: [&str; 7] = [
         "dubious ownership",

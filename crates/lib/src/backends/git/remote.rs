@@ -1,7 +1,7 @@
-//! The fence of a repository: a tiny commit under a ref of its own, replaced only in one atomic push.
+//! The fence of a repository: a small commit under its own ref, replaced only in an atomic push.
 //!
-//! A push whose fence ref does not move checks nothing, one that is not atomic moves the branch alone,
-//! and one with `+` for the fence moves it over a later one: each lets a frozen writer in.
+//! Three kinds of push would accept a stale writer, and are never made: one that does not move the fence checks
+//! nothing, one that is not atomic can move the branch alone, and one with `+` for the fence replaces a later one.
 
 use std::fmt;
 use std::io;
@@ -19,28 +19,28 @@ use crate::targets::cas_fence::{CasFence, Exam, Swap};
 use crate::targets::{TargetAction, TargetError};
 use crate::{clock, random};
 
-/// Why nobody knows what a push came to that git calls good.
-const ASTRAY: &str = "the server said that it took the push, but its fence is neither the one that was pushed nor one \
-    that came after it. Either somebody replaced the fence without comparing it, or the server does not compare";
+/// The outcome of a push is unknown although git reports success.
+const NOT_OUR_FENCE: &str = "the server reported success, but its fence is neither the one that was pushed nor a later one. \
+    Either somebody replaced the fence without comparing it, or the server does not compare";
 
-/// The empty tree: what a fence says stands in its message.
+/// The empty tree: the content of a fence is the message of its commit.
 const EMPTY_TREE: &str = "4b825dc642cb6eb9a060e54bf8d69288fbee4904";
 
-/// How many of the fences before it a fence names.
+/// How many earlier fences a fence names.
 const NAMED: usize = 16;
-/// What its author is called; the names of those fences follow.
+/// The first word of its author's name. The names of the earlier fences follow.
 const AUTHOR: &str = "leasehold";
 
-/// Which fence ref, and the commit it names.
+/// A fence ref and its commit.
 #[derive(Clone, Debug)]
 pub(super) struct FenceCommit {
     pub(super) name: &'static str,
     pub(super) oid: String,
-    /// The commits that it replaced, the last one first, as far as they are known.
+    /// The known commits that it replaced, the last one first.
     before: Vec<String>,
 }
 
-/// One commit is one fence.
+/// Two are equal if they are the same commit under the same ref.
 impl PartialEq for FenceCommit {
     fn eq(&self, other: &Self) -> bool {
         (self.name, &self.oid) == (other.name, &other.oid)
@@ -55,7 +55,7 @@ impl fmt::Display for FenceCommit {
 }
 
 impl FenceCommit {
-    /// A line of `ls-remote`, or our own.
+    /// Reads a line of `ls-remote`, or of `Display`.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut words = line.split([' ', '\t']);
         let (oid, name) = (words.next()?, words.next()?);
@@ -63,30 +63,30 @@ impl FenceCommit {
         Some(Self { name, oid: oid.into(), before: words.map(str::to_owned).collect() })
     }
 
-    /// Whether it is that one, or came after it.
+    /// Whether it is `other`, or came after it.
     fn shows(&self, other: &Self) -> bool {
         self == other || self.before.contains(&other.oid)
     }
 }
 
-/// What a push moves besides the fence.
+/// The refs that a push moves besides the fence.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PushRequest {
-    /// `+src:dst`, with whole names.
+    /// `+src:dst`, with full names.
     pub(super) refspecs: Vec<String>,
     /// Further options of `git push`.
     pub(super) options: Vec<String>,
 }
 
 impl PushRequest {
-    /// The refs at the other end.
+    /// The refs on the server.
     fn names(&self) -> Vec<RefStatus> {
         let names = self.refspecs.iter().filter_map(|spec| spec.split_once(':'));
         names.map(|(_, name)| RefStatus { name: name.into(), rejected: None, forced: false }).collect()
     }
 }
 
-/// A push that moves the fence from `old` to `new`, and what else it moves.
+/// A push that moves the fence from `old` to `new`, and `content` with it.
 #[derive(Clone, Copy)]
 pub(super) struct FencePush<'a> {
     pub(super) old: Option<&'a FenceCommit>,
@@ -99,15 +99,15 @@ pub(super) struct FencePush<'a> {
 pub(super) struct GitRemote {
     pub(super) shown: String,
     pub(super) git: Git,
-    /// What is probably there: spares a look, and costs one if it is wrong.
+    /// The fence that is probably there. It saves a fetch if it is right, and costs one if it is wrong.
     pub(super) hint: Option<(FenceRecord, FenceCommit)>,
-    /// What we have put there last.
+    /// The fence that we pushed last.
     pub(super) put: Option<(FenceRecord, FenceCommit)>,
-    /// What git said of each ref in the last push of content.
+    /// Git's answer for each ref in the last push.
     pub(super) statuses: Vec<RefStatus>,
-    /// All refs there, as a look right after the last push has found them.
+    /// All refs right after the last push.
     pub(super) listed: Option<String>,
-    /// One for each in this process: they share a repository to fetch into.
+    /// A number in this process, because all share one repository to fetch into.
     number: u64,
 }
 
@@ -141,10 +141,10 @@ impl GitRemote {
         TargetError::BadFence { target: self.shown.clone(), fence: format!("the ref {name}"), why }
     }
 
-    /// Every ref there, as `ls-remote` prints them.
+    /// All refs of the repository, as `ls-remote` prints them.
     pub(super) fn listing(&self) -> Result<String, TargetError> {
         let mut command = self.git.apart();
-        // The older protocol lists in one request.
+        // Protocol version 0 lists in one request.
         command.args(["-c", "protocol.version=0", "ls-remote", "--symref", "--", THERE]);
         let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
         if !said.ok {
@@ -154,11 +154,11 @@ impl GitRemote {
             .map_err(|_| self.failed("look at", FailureKind::Unusable, "its refs are not UTF-8".into()))
     }
 
-    /// The fence itself, by a look at the repository.
+    /// Fetches the fence.
     pub(super) fn fetch(&mut self) -> Result<Option<(FenceRecord, FenceCommit)>, TargetError> {
         self.hint = None;
         let mine = format!("refs/there/{}-{}", std::process::id(), self.number);
-        // Patterns, for a plain name that is not there would be an error.
+        // Patterns, because a missing ref would be an error if it were named.
         let patterns = [
             format!("+{FENCE_REF}*:{mine}/{FENCE_REF}*"),
             format!("+{FALLBACK_REF}*:{mine}/{FALLBACK_REF}*"),
@@ -174,7 +174,7 @@ impl GitRemote {
         let format = "--format=%(objectname) %(refname)%00%(objecttype)%00%(authorname)%00%(contents)%00";
         command.args(["for-each-ref", format, &mine]);
         let said = self.git.run(command, b"").map_err(|e| self.system("look at", &e))?;
-        // What could not be read is not what was never sealed.
+        // A fence that cannot be read must not be taken for no fence.
         if !said.ok {
             return Err(self.failed("look at", FailureKind::Unusable, said.complaint()));
         }
@@ -182,7 +182,7 @@ impl GitRemote {
         self.the_one(&text.replace(&format!("{mine}/"), ""))
     }
 
-    /// The one fence among what was fetched.
+    /// The one fence among the fetched refs.
     fn the_one(&self, text: &str) -> Result<Option<(FenceRecord, FenceCommit)>, TargetError> {
         let mut found = None;
         let fields: Vec<&str> = text.split('\0').collect();
@@ -204,15 +204,15 @@ impl GitRemote {
         Ok(found)
     }
 
-    /// A fence as an object that can be pushed in the place of `old`. No two are the same, whatever they say: one
-    /// that was replaced and put back would pass for never having moved.
+    /// Makes a commit of a fence that can be pushed to replace `old`. Each commit has a random id in it: an equal
+    /// commit that was replaced and restored could not be told from one that never moved.
     pub(super) fn successor(
         &self,
         old: Option<&FenceCommit>,
         name: &'static str,
         record: &FenceRecord,
     ) -> Result<FenceCommit, TargetError> {
-        // Branches may refuse to be replaced by what does not descend from them.
+        // A server may refuse a branch update that is not a fast-forward.
         let parent = old.filter(|at| at.name == FALLBACK_REF);
         let parent = parent.map(|at| format!("parent {}\n", at.oid)).unwrap_or_default();
         let before: Vec<String> = old
@@ -229,20 +229,19 @@ impl GitRemote {
         bytes.extend(record.encode());
         let mut command = self.git.apart();
         command.args(["hash-object", "-t", "commit", "-w", "--stdin"]);
-        let said = self.git.run(command, &bytes).map_err(|e| self.system("seal", &e))?;
+        let said = self.git.run(command, &bytes).map_err(|e| self.system("fence", &e))?;
         let oid = String::from_utf8_lossy(&said.out).trim().to_owned();
         match said.ok && !oid.is_empty() {
             true => Ok(FenceCommit { name, oid, before }),
-            false => Err(self.complained("seal", &said)),
+            false => Err(self.complained("fence", &said)),
         }
     }
 
-    /// A push that moves the fence from `old` to `new`, and all else with it, or nothing at all. Git runs the hooks in
-    /// this directory, and no others.
+    /// The command for an atomic push of the fence and the content. Git runs only the hooks in `hooks`.
     pub(super) fn pushing(&self, push: FencePush<'_>, hooks: Option<&Path>) -> Command {
         let FencePush { old, new, content } = push;
         let mut command = if content.is_some() { self.git.inside() } else { self.git.apart() };
-        // Options of the user's settings have come through git already, or are not meant for the seal.
+        // Push options of the user's settings have reached us as options already, or are not meant for the fence.
         command.args(["-c", "push.pushOption="]);
         if let Some(hooks) = hooks {
             command.arg("-c").arg(tool::flag("core.hooksPath=", hooks));
@@ -264,8 +263,8 @@ impl GitRemote {
         command
     }
 
-    /// What became of a push that is over. That git calls it good is believed once the fence shows it: a server may
-    /// say so and compare nothing.
+    /// The outcome of a push that has ended. Success is believed only if the fence shows it, because a server may report
+    /// success without comparing.
     pub(super) fn judged(&mut self, push: FencePush<'_>, said: &GitOutput) -> Result<Swap, TargetError> {
         self.statuses = push_output::statuses(&said.out);
         if !took(said, push.new) {
@@ -274,15 +273,17 @@ impl GitRemote {
         match self.shows(push.new) {
             Ok(true) => Ok(Swap::Done),
             Ok(false) if push.content.is_some() => {
-                let (target, why) = (self.shown.clone(), ASTRAY.into());
+                let (target, why) = (self.shown.clone(), NOT_OUR_FENCE.into());
                 Err(TargetError::InDoubt { target, asked: TargetAction::Write, why })
             }
-            Ok(false) => Ok(Swap::Unknown(ASTRAY.into())),
-            Err(error) => Ok(Swap::Unknown(format!("git says that it was pushed, but: {error}"))),
+            Ok(false) => Ok(Swap::Unknown(NOT_OUR_FENCE.into())),
+            Err(error) => {
+                Ok(Swap::Unknown(format!("git reported success, but the fence could not be read: {error}")))
+            }
         }
     }
 
-    /// Whether the fence there is this one, or came after it.
+    /// Whether the repository's fence is `new`, or came after it.
     fn shows(&mut self, new: &FenceCommit) -> Result<bool, TargetError> {
         let listing = self.listing()?;
         let found = listing.lines().find_map(FenceCommit::parse);
@@ -293,8 +294,7 @@ impl GitRemote {
         Ok(self.fetch()?.is_some_and(|(_, now)| now.shows(new)))
     }
 
-    /// What a push that did not end well has come to. The exit code is 1 for everything, so only the
-    /// fence itself can tell.
+    /// The outcome of a push that failed. Git's exit code is always 1, so the fence decides.
     fn settle(&mut self, push: FencePush<'_>, said: &GitOutput) -> Result<Swap, TargetError> {
         let FencePush { old, new, content } = push;
         let fence = self.statuses.iter().find(|status| status.name == new.name);
@@ -303,7 +303,7 @@ impl GitRemote {
             return Ok(Swap::Conflict);
         }
         if !answered && !said.late && push_output::not_even_tried(&said.err) {
-            // In git's own words, at each ref.
+            // Shown by git for each ref.
             let reason = said.complaint();
             self.statuses = content.map(|content| content.names()).unwrap_or_default();
             self.statuses.iter_mut().for_each(|status| status.rejected = Some(reason.clone()));
@@ -321,7 +321,7 @@ impl GitRemote {
         if now.as_ref().is_some_and(|now| now.shows(new)) {
             return Ok(Swap::Done);
         }
-        // Without an answer nobody knows whether ours was there before the one that is there now.
+        // Without an answer, our fence may have been there before the current one.
         match answered {
             false => Ok(unknown()),
             true if now.as_ref() != old => Ok(Swap::Conflict),
@@ -329,20 +329,21 @@ impl GitRemote {
         }
     }
 
-    /// A server that cannot do it, in words.
+    /// The error for a server without atomic pushes.
     fn unfit(&self, said: &GitOutput) -> Option<TargetError> {
         said.err.contains("does not support --atomic push").then(|| TargetError::Unfit {
             target: self.shown.clone(),
             why: "is on a server that cannot move several refs in one step (no atomic push), so a branch \
-                  and its fence could come apart"
+                  could move without its fence"
                 .into(),
-            fix: "Use another server or a newer one (receive.advertiseAtomic), or push to a repository \
-                  of your own that mirrors there"
-                .into(),
+            fix:
+                "Use another or a newer server (receive.advertiseAtomic), or push to your own repository and \
+                  mirror that one there"
+                    .into(),
         })
     }
 
-    /// The server, or git itself, said no, and not because of the fence.
+    /// The server, or git itself, refused the push, and not because of the fence.
     fn rejected(&self, said: &GitOutput) -> TargetError {
         let mine = |status: &&RefStatus| ![FENCE_REF, FALLBACK_REF].contains(&status.name.as_str());
         let why = |status: &RefStatus| {
@@ -376,7 +377,7 @@ impl GitRemote {
                 let push = FencePush { old, new: &new, content };
                 let command = self.pushing(push, None);
                 let run =
-                    if content.is_some() { self.git.run_aloud(command) } else { self.git.run(command, b"") };
+                    if content.is_some() { self.git.run_shown(command) } else { self.git.run(command, b"") };
                 let said = run.map_err(|e| self.system("push to", &e))?;
                 self.judged(push, &said)?
             }
@@ -401,7 +402,7 @@ impl GitRemote {
             Err(error @ TargetError::Remote { .. }) if !self.statuses.is_empty() => error,
             other => return other,
         };
-        // A server that takes branches and tags only: a branch will do.
+        // The server may accept only branches and tags: try the branch.
         match self.attempt(None, FALLBACK_REF, record, content, exam) {
             Err(error @ TargetError::Unfit { .. }) => Err(error),
             Err(_) => Err(TargetError::Unfit {
@@ -420,7 +421,7 @@ fn parsed(at: Option<&Version>) -> Option<FenceCommit> {
     at.and_then(|Version(line)| FenceCommit::parse(line))
 }
 
-/// Whether git says that the fence was taken.
+/// Whether git reports that the fence was pushed.
 pub(super) fn took(said: &GitOutput, new: &FenceCommit) -> bool {
     let statuses = push_output::statuses(&said.out);
     said.ok && statuses.iter().any(|status| status.name == new.name && status.rejected.is_none())
@@ -448,7 +449,7 @@ impl CasFence for GitRemote {
         record: &FenceRecord,
         content: Option<&PushRequest>,
     ) -> Result<Swap, TargetError> {
-        // Nothing but the fence: that needs no clone around us.
+        // A push of the fence alone needs no clone around us.
         let content = content.filter(|content| !content.refspecs.is_empty());
         self.replaced(parsed(at).as_ref(), record, content, Exam::Spared)
     }

@@ -1,8 +1,8 @@
-//! The remote helper `git-remote-leasehold`: what git talks to for a URL that is guarded.
+//! The remote helper `git-remote-leasehold`, which git runs for a guarded URL.
 //!
-//! Git says what it wants line by line (gitremote-helpers(7)). Looking and fetching are passed on to git
-//! itself, for the real URL. Pushing too, as one atomic push with the fence in it. A URL that only begins
-//! like a guarded one is passed on as it is.
+//! Git sends commands line by line (gitremote-helpers(7)). The helper runs git again with the real URL, to list and
+//! to fetch; and to push, in one atomic push with the fence. A push to a URL that only begins like a guarded one is
+//! passed on unchanged.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -18,26 +18,25 @@ use super::{FALLBACK_REF, FENCE_REF, GitTarget, repo_url, unfit};
 use crate::host::Enclosing;
 use crate::targets::{Refused, RefusedAction, TargetError, cas_fence};
 
-/// What people should hear.
+/// A message for people.
 #[derive(Clone, Copy, Debug)]
 pub enum HelperNotice<'a> {
-    /// It was not done.
+    /// The command failed.
     Failed(&'a TargetError),
-    /// It was done, only because the target watches.
+    /// The push would have been refused; the target only observes.
     LetIn(&'a Refused),
 }
 
-/// Serves git until it is done. `tell` hears why something was not done, and what was let in only because
-/// the target watches. Whether all went well.
+/// Serves git until git ends. `tell` gets the messages for people. Returns whether all commands succeeded.
 pub fn serve(
     url: &str,
     input: impl BufRead,
     output: impl Write,
     tell: &mut dyn FnMut(HelperNotice<'_>),
 ) -> io::Result<bool> {
-    let url = repo_url::unveiled(url.strip_prefix(PREFIX).unwrap_or(url));
+    let url = repo_url::without_secret_scheme(url.strip_prefix(PREFIX).unwrap_or(url));
     let shown = format!("git:{}", repo_url::shown(url));
-    // Whether it is guarded: who cannot tell passes nothing on.
+    // If it is unknown whether the URL is guarded, nothing is pushed.
     let around = RunDir::around().and_then(|run_dir| {
         let number = run_dir.as_ref().map(|run_dir| run_dir.find(url)).transpose()?.flatten();
         Ok(run_dir.map(|run_dir| (run_dir, number)))
@@ -45,7 +44,7 @@ pub fn serve(
     let (run_dir, number) = match around {
         Ok(Some(around)) => around,
         Ok(None) => {
-            let why = "was reached through Leasehold's helper outside of any run";
+            let why = "was reached through Leasehold's helper outside of a run";
             let fix = "Start it in a run: leasehold run NAME --fence git:URL -- COMMAND";
             tell(HelperNotice::Failed(&unfit(&shown, why, fix)));
             return Ok(false);
@@ -63,7 +62,7 @@ pub fn serve(
     Helper { run_dir, number, remote, bearer, wishes, output, tell }.talk(input)
 }
 
-/// What git wishes for the next push or fetch.
+/// Git's options for the next push or fetch.
 #[derive(Debug, Default)]
 struct GitOptions {
     dry_run: bool,
@@ -85,7 +84,7 @@ struct Move {
 
 struct Helper<'a, W> {
     run_dir: Arc<RunDir>,
-    /// Nothing: not guarded.
+    /// None: not guarded.
     number: Option<usize>,
     remote: GitRemote,
     bearer: Option<Bearer>,
@@ -137,7 +136,7 @@ impl<W: Write> Helper<'_, W> {
     fn list(&mut self, for_push: bool) -> io::Result<bool> {
         let listing = match self.remote.listing() {
             Ok(listing) => listing,
-            Err(error) => return Ok(self.told(&error)),
+            Err(error) => return Ok(self.failed(&error)),
         };
         let fence = listing.lines().find_map(FenceCommit::parse);
         if for_push && self.number.is_some() && !self.may_push(fence.as_ref()) {
@@ -151,7 +150,7 @@ impl<W: Write> Helper<'_, W> {
             .filter(|(target, _)| known(target))
             .collect();
         for (first, name) in listing.lines().filter_map(|line| line.split_once('\t')) {
-            // Nobody deletes it by pushing a mirror; and what is no ref, as HEAD, is not pushed to.
+            // The fence is hidden, so that a mirror push does not delete it. HEAD is no ref to push to.
             if for_push && (is_fence(name) || !name.starts_with("refs/")) {
                 continue;
             }
@@ -159,15 +158,15 @@ impl<W: Write> Helper<'_, W> {
             match (to, first.starts_with("ref: ")) {
                 (Some(to), true) => text.push_str(&format!("@{to} {name}\n")),
                 (None, false) => text.push_str(&format!("{first} {name}\n")),
-                // Named twice, by what it points to and by what that is.
+                // A symbolic ref is listed twice: with its target and with its commit.
                 _ => {}
             }
         }
         self.say(&format!("{text}\n"))
     }
 
-    /// Whether the fence is ours. Asked before git compares branches: to one who lost the lease, "fetch
-    /// first" would be bad advice.
+    /// Whether the fence is ours. Checked before git compares branches, because "fetch first" would be wrong advice for
+    /// a run that lost its lease.
     fn may_push(&mut self, there: Option<&FenceCommit>) -> bool {
         let known = self.number.and_then(|number| self.run_dir.known(number));
         let fence = match known.filter(|(_, at)| Some(at) == there) {
@@ -176,21 +175,21 @@ impl<W: Write> Helper<'_, W> {
         };
         let fence = match fence {
             Ok(fence) => fence,
-            Err(error) => return self.told(&error),
+            Err(error) => return self.failed(&error),
         };
-        let Some(bearer) = self.bearer.clone() else { return self.told(&no_run(&self.remote.shown)) };
+        let Some(bearer) = self.bearer.clone() else { return self.failed(&no_run(&self.remote.shown)) };
         let record = fence.as_ref().map(|(record, _)| &record.fence);
         let next = next_seq(record);
         let offer = FenceOffer::Write { seq: next, digest: "?".into() };
         if let FenceVerdict::Refuse(reason) = verdict(record, &bearer, &offer) {
             let refused = Refused::new(RefusedAction::Write, reason, &self.remote.shown, &bearer, record);
-            return self.told(&TargetError::Refused(Box::new(refused)));
+            return self.failed(&TargetError::Refused(Box::new(refused)));
         }
         self.remote.hint = fence;
         true
     }
 
-    fn told(&mut self, error: &TargetError) -> bool {
+    fn failed(&mut self, error: &TargetError) -> bool {
         (self.tell)(HelperNotice::Failed(error));
         false
     }
@@ -205,9 +204,9 @@ impl<W: Write> Helper<'_, W> {
         });
         command.args(&self.wishes.fetch).args(["--", THERE]);
         command.args(batch.iter().filter_map(|line| line.split(' ').next()));
-        let said = self.remote.git.run_aloud(command)?;
+        let said = self.remote.git.run_shown(command)?;
         if !said.ok {
-            return Ok(self.told(&self.remote.complained("fetch from", &said)));
+            return Ok(self.failed(&self.remote.complained("fetch from", &said)));
         }
         self.say("\n")
     }
@@ -218,7 +217,7 @@ impl<W: Write> Helper<'_, W> {
             return Ok(false);
         }
         if self.number.is_some() && moves.iter().any(|one| is_fence(&one.name)) {
-            return self.hands_off(&moves);
+            return self.refuse_fence_refs(&moves);
         }
         let answer = match (self.number, self.wishes.dry_run) {
             (Some(number), false) => self.push_fenced(number, &moves)?,
@@ -227,11 +226,11 @@ impl<W: Write> Helper<'_, W> {
         self.say(&format!("{answer}\n"))
     }
 
-    /// The fence is not for pushing to, in either place: as a branch it would be taken for a second one.
-    fn hands_off(&mut self, moves: &[Move]) -> io::Result<bool> {
+    /// Refuses a push to one of the two fence refs. A branch of that name would be taken for a second fence.
+    fn refuse_fence_refs(&mut self, moves: &[Move]) -> io::Result<bool> {
         let why = format!("keeps its fence at {FENCE_REF} or {FALLBACK_REF}, which nobody else may push to");
         let fix = "Choose another name; for a mirror, remove the copy in your clone: git update-ref -d with that name";
-        self.told(&unfit(&self.remote.shown, &why, fix));
+        self.failed(&unfit(&self.remote.shown, &why, fix));
         let line = |one: &Move| match is_fence(&one.name) {
             true => format!("error {} kept for the fence\n", one.name),
             false => format!("error {} atomic push failed\n", one.name),
@@ -240,7 +239,7 @@ impl<W: Write> Helper<'_, W> {
         self.say(&format!("{}\n", lines.concat()))
     }
 
-    /// Names become what they mean now: they may move while we push.
+    /// Replaces names with commits, because the names may move while we push.
     fn resolve(&self, moves: &mut [Move]) -> io::Result<bool> {
         if moves.iter().all(|one| one.source.is_empty()) {
             return Ok(true);
@@ -249,7 +248,7 @@ impl<W: Write> Helper<'_, W> {
         command
             .arg("rev-parse")
             .args(moves.iter().map(|one| &one.source).filter(|source| !source.is_empty()));
-        let said = self.remote.git.run_aloud(command)?;
+        let said = self.remote.git.run_shown(command)?;
         let text = String::from_utf8_lossy(&said.out).into_owned();
         let mut oids = text.lines();
         for one in moves.iter_mut().filter(|one| !one.source.is_empty()) {
@@ -273,7 +272,7 @@ impl<W: Write> Helper<'_, W> {
         PushRequest { refspecs: moves.iter().map(refspec).collect(), options }
     }
 
-    /// Not guarded, or only to see what would happen.
+    /// A push to a URL that is not guarded, or a dry run.
     fn push_plain(&mut self, moves: &[Move]) -> io::Result<String> {
         let wanted = self.wanted(moves);
         let mut command = self.remote.git.inside();
@@ -286,12 +285,12 @@ impl<W: Write> Helper<'_, W> {
             command.arg("--dry-run");
         }
         command.args(["--", THERE]).args(wanted.refspecs);
-        let said = self.remote.git.run_aloud(command)?;
+        let said = self.remote.git.run_shown(command)?;
         let statuses = push_output::statuses(&said.out);
         if statuses.is_empty() && !said.ok {
-            self.told(&self.remote.complained("push to", &said));
+            self.failed(&self.remote.complained("push to", &said));
         }
-        let otherwise = if said.ok { "" } else { "the push was broken off" };
+        let otherwise = if said.ok { "" } else { "the push was aborted" };
         Ok(moves.iter().map(|one| answer(one, &statuses, otherwise)).collect())
     }
 
@@ -315,12 +314,12 @@ impl<W: Write> Helper<'_, W> {
                 let lines: Vec<String> =
                     moves.iter().map(|one| format!("{} {}\n", one.name, one.source)).collect();
                 self.run_dir.note(number, &lines.concat());
-                // After an answer that was lost there are none.
+                // There are no statuses if the answer was lost.
                 return Ok(moves.iter().map(|one| answer(one, &self.remote.statuses, "")).collect());
             }
             Err(error) => error,
         };
-        // It may have landed: if it has, it did not go round.
+        // It may have landed. Then it did not bypass the fence.
         if matches!(error, TargetError::InDoubt { .. } | TargetError::Unknown { .. }) {
             let lines = moves.iter().map(|one| format!("{DOUBT}{} {}\n", one.name, one.source));
             self.run_dir.note(number, &lines.collect::<Vec<_>>().concat());
@@ -328,7 +327,7 @@ impl<W: Write> Helper<'_, W> {
         let by_git = matches!(&error, TargetError::Remote { failure, .. }
             if failure.kind == FailureKind::Denied && !self.remote.statuses.is_empty());
         if by_git {
-            // Git says why, ref by ref, in its own words.
+            // Git shows the reason for each ref.
             return Ok(moves
                 .iter()
                 .map(|one| answer(one, &self.remote.statuses, "atomic push failed"))
@@ -381,8 +380,7 @@ impl GitOptions {
             "deepen-since" => self.fetch.push(format!("--shallow-since={}", unquoted(value))),
             "deepen-not" => self.fetch.push(format!("--shallow-exclude={}", unquoted(value))),
             "update-shallow" => self.fetch.extend(yes.then(|| "--update-shallow".into())),
-            // Force is said ref by ref; a quiet push does not tell what became of each ref, so ours never
-            // is; the rest git sees to itself.
+            // Force comes with each ref. Our push is never quiet, because it must report each ref. Git handles the rest itself.
             "force" | "verbosity" | "followtags" | "cloning" | "check-connectivity" | "if-asked" => {}
             _ => return "unsupported",
         }
@@ -390,7 +388,7 @@ impl GitOptions {
     }
 }
 
-/// What git has put in quotes.
+/// A value without git's quotes.
 fn unquoted(value: &str) -> String {
     let Some(inner) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return value.into();
@@ -415,13 +413,13 @@ fn no_run(shown: &str) -> TargetError {
     unfit(shown, why, &format!("Start it in a run: leasehold run NAME --fence {shown} -- COMMAND"))
 }
 
-/// What git shows beside a ref.
+/// The reason that git shows beside a ref.
 fn brief(error: &TargetError) -> String {
     match error {
         TargetError::Refused(refused) => {
             let sealed = refused.sealed().map_or_else(|| "none".into(), |token| token.to_string());
             format!(
-                "refused by the fence: token {}, sealed {sealed} ({})",
+                "refused by the fence: token {}, newest {sealed} ({})",
                 refused.token,
                 refused.reason.word()
             )

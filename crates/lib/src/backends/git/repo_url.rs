@@ -1,21 +1,21 @@
-//! Which repository a URL means, and in which ways people spell it.
+//! The repository that a URL means, and the other spellings of the URL.
 
 use std::path::{Path, PathBuf};
 
 use crate::backends::mask::WEB;
 use crate::text::MASK;
 
-/// A repository, whichever way it is spelled.
+/// A repository, independent of the spelling of its URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RepoIdentity {
-    /// On a server. The scheme does not matter; a port does, for it may be another server.
+    /// On a server. The scheme does not matter; the port does, because another port may be another server.
     Host { host: String, port: Option<u16>, path: String },
     /// On this machine.
     Local(PathBuf),
 }
 
 impl RepoIdentity {
-    /// Where it is, if that is on this machine; without `.git`.
+    /// Its path without `.git`, if it is on this machine.
     pub(super) fn local(&self) -> Option<&Path> {
         match self {
             Self::Local(path) => Some(path),
@@ -32,25 +32,24 @@ struct Parts<'a> {
     path: &'a str,
 }
 
-/// What git calls a helper for a URL that holds a secret, and what stands before the URL's own scheme. Git
-/// leaves out what stands before the host where it shows such a URL, as it does for plain HTTP; in what
-/// follows `leasehold::` it does not.
-pub(super) const VEIL: &str = "leasehold-";
+/// The prefix of the scheme of a URL with a secret; a helper has the same name. When git shows such a URL, it leaves out the
+/// user and the password, as it does for plain HTTP. It would show them after `leasehold::`.
+pub(super) const SECRET_PREFIX: &str = "leasehold-";
 /// The schemes that have such a helper.
-pub(super) const VEILED: [&str; 4] = ["http", "https", "ssh", "git"];
+pub(super) const SECRET_SCHEMES: [&str; 4] = ["http", "https", "ssh", "git"];
 
-/// A URL, or the beginning of one, as git may show it: nothing if git would not know it.
-pub(super) fn veiled(url: &str) -> Option<String> {
+/// A URL, or the first part of one, with the prefix; None if there is no helper for its scheme.
+pub(super) fn with_secret_scheme(url: &str) -> Option<String> {
     let (scheme, _) = url.split_once("://")?;
-    VEILED.contains(&scheme).then(|| format!("{VEIL}{url}"))
+    SECRET_SCHEMES.contains(&scheme).then(|| format!("{SECRET_PREFIX}{url}"))
 }
 
-/// The URL behind a veil, or as it is.
-pub(super) fn unveiled(url: &str) -> &str {
-    url.strip_prefix(VEIL).filter(|bare| veiled(bare).is_some()).unwrap_or(url)
+/// The URL without the prefix.
+pub(super) fn without_secret_scheme(url: &str) -> &str {
+    url.strip_prefix(SECRET_PREFIX).filter(|bare| with_secret_scheme(bare).is_some()).unwrap_or(url)
 }
 
-/// The parts of a URL or of `user@host:path`; nothing: it is a path.
+/// The parts of a URL or of `user@host:path`; None if it is a path.
 fn parts(url: &str) -> Option<Parts<'_>> {
     let (scheme, authority, path) = match url.split_once("://") {
         Some((scheme, rest)) => {
@@ -83,13 +82,13 @@ fn parts(url: &str) -> Option<Parts<'_>> {
     Some(Parts { scheme, user, host, port, path: path.trim_start_matches('/') })
 }
 
-/// Without what git adds by itself.
+/// The URL without a slash or `.git` at its end.
 fn stem(url: &str) -> &str {
     let url = url.trim_end_matches('/');
     url.strip_suffix(".git").unwrap_or(url).trim_end_matches('/')
 }
 
-/// Where it is on this machine, if it is.
+/// The path of a URL on this machine.
 pub(super) fn local(url: &str) -> Option<&str> {
     match parts(url) {
         Some(parts) if parts.scheme == Some("file") => {
@@ -116,7 +115,7 @@ pub(super) fn identity(url: &str) -> RepoIdentity {
     }
 }
 
-/// Without steps that lead nowhere: `a//b`, `a/./b`, `a/c/../b`.
+/// A path without redundant steps: `a//b`, `a/./b`, `a/c/../b`.
 fn straight(path: &str) -> String {
     let mut steps: Vec<&str> = Vec::new();
     for step in path.split('/').filter(|step| !matches!(*step, "" | ".")) {
@@ -128,19 +127,19 @@ fn straight(path: &str) -> String {
     steps.join("/")
 }
 
-/// Whether it means another place from everywhere.
+/// Whether it is a relative path.
 pub(super) fn is_relative(url: &str) -> bool {
     local(url).is_some_and(|path| !Path::new(path).is_absolute())
 }
 
-/// The way from one directory to a place, both written out.
+/// The relative path from one absolute path to another.
 pub(super) fn way(from: &Path, to: &Path) -> PathBuf {
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
     let up = from.components().skip(shared).map(|_| std::path::Component::ParentDir);
     up.chain(to.components().skip(shared)).collect()
 }
 
-/// The real path without `.git`, whether or not that was said.
+/// The canonical path without `.git`.
 fn real(path: &str) -> PathBuf {
     let stem = stem(path);
     let tries = [path.to_owned(), format!("{stem}.git"), stem.to_owned()];
@@ -150,14 +149,14 @@ fn real(path: &str) -> PathBuf {
     found.to_str().map_or_else(|| found.clone(), |text| PathBuf::from(self::stem(text)))
 }
 
-/// The beginnings of what a child may call it. Without `.git`: each covers both.
+/// The spellings that a child may use, as prefixes, so that one without `.git` covers both.
 pub(super) fn spellings(url: &str) -> Vec<String> {
     if is_relative(url) && !url.starts_with('.') {
         return vec![url.into()];
     }
     let mut all = vec![stem(url).to_owned()];
     match identity(url) {
-        // From elsewhere it is another place; as it is written is all there is to it.
+        // A relative path means another place elsewhere, so it has no other spelling.
         _ if is_relative(url) => {}
         RepoIdentity::Local(path) => {
             let path = path.to_string_lossy().into_owned();
@@ -175,7 +174,7 @@ pub(super) fn spellings(url: &str) -> Vec<String> {
                 all.push(format!("{scheme}://{host}/{path}"));
                 all.push(format!("{scheme}://{host}:{port}/{path}"));
             }
-            // A path with and without its slash: the same on hosts that know no home directories.
+            // With and without the leading slash: the same on servers without home directories.
             for user in user.into_iter().chain(["git"]) {
                 let at = format!("{user}@{host}");
                 all.extend([format!("{at}:{path}"), format!("{at}:/{path}")]);
@@ -189,16 +188,16 @@ pub(super) fn spellings(url: &str) -> Vec<String> {
     }
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|spelling| !spelling.is_empty() && seen.insert(spelling.clone()));
-    // The longest match wins in git, and of two equally long ones the first: say it in full as well.
+    // Git uses the longest match, and of two equal ones the first. So the full spelling is added too.
     all.into_iter().flat_map(|short| [format!("{short}.git"), short]).collect()
 }
 
-/// Whether git speaks HTTP to it.
+/// Whether git reaches it over HTTP.
 pub(super) fn is_http(url: &str) -> bool {
     url.starts_with("http://") || url.starts_with("https://")
 }
 
-/// What stands before the host in a URL over HTTP: a password, or a token in place of a name.
+/// The user and password in a URL, if they may be secret: over HTTP a user alone may be a token.
 fn secret(url: &str) -> Option<&str> {
     if !url.contains("://") {
         return None;
@@ -207,8 +206,7 @@ fn secret(url: &str) -> Option<&str> {
     parts.user.filter(|user| is_http(url) || user.contains(':'))
 }
 
-/// How far a spelling of `url` goes before its secret: a password, or all that stands before the host.
-/// Nothing: there is none in it.
+/// The part of a spelling of `url` before its secret, if it has one.
 pub(super) fn before_secret<'a>(spelling: &'a str, url: &str) -> Option<&'a str> {
     let secret = secret(url)?;
     let at = spelling.find(&format!("{secret}@"))?;
@@ -221,14 +219,14 @@ pub(super) fn shown(url: &str) -> String {
     hidden(url, url)
 }
 
-/// `user:password@host/path`, which git takes for a path on the host `user`: all before the host.
+/// The secret in `user:password@host/path`, which git takes for a path on the host `user`.
 fn without_scheme(url: &str) -> Option<&str> {
     let (user, rest) = url.split_once(':').filter(|(user, _)| !user.contains(['/', '@']))?;
     let at = rest.rfind('@').filter(|_| !rest.starts_with("//"))?;
     Some(&url[..=user.len() + at])
 }
 
-/// Any text, without the secrets of `url`.
+/// A text without the secrets of `url`.
 pub(super) fn hidden(text: &str, url: &str) -> String {
     let mut text = text.to_owned();
     if let (Some((_, query)), shown) = (url.split_once('?'), WEB.shown(url))
@@ -294,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn a_veil_is_put_on_and_taken_off() {
+    fn the_scheme_for_secrets_is_put_on_and_taken_off() {
         for url in ["http://u:s3cret@h/r", "https://", "ssh://u:s3cret@h/r"] {
-            assert_eq!(unveiled(&veiled(url).unwrap()), url);
+            assert_eq!(without_secret_scheme(&with_secret_scheme(url).unwrap()), url);
         }
         for bare in ["/leasehold-x", "leasehold-host:r", "leasehold-x://h/r"] {
-            assert_eq!(unveiled(bare), bare);
+            assert_eq!(without_secret_scheme(bare), bare);
         }
-        assert_eq!(veiled("u@h:r"), None);
+        assert_eq!(with_secret_scheme("u@h:r"), None);
     }
 
     #[test]

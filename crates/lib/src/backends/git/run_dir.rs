@@ -1,16 +1,16 @@
-//! A private directory: a bare repository for fences, what was pushed, and git's way to our helper.
+//! A private directory: a bare repository for fences, notes of the pushes, and links to our helper for git.
 //!
 //! ```text
-//! git-remote-leasehold    this program, under the name by which git looks for it
+//! git-remote-leasehold    this program, under the name that git looks for
 //! config                  settings that hold a secret; all others are in the environment
-//! targets.json            which URLs are guarded
+//! targets.json            the guarded URLs
 //! fence.git               fences, as objects
-//! known-N                 the fence of target N as it was last seen
-//! pushed-N                what fenced pushes of this run did to target N
+//! known-N                 the last known fence of target N
+//! pushed-N                the refs that fenced pushes of this run moved in target N
 //! ```
 //!
-//! One for each process that seals, in the user's state directory: jobs clean up temporary ones.
-//! Whatever the job starts finds it by [`VARIABLE`]. Where that leads to nothing, nothing is pushed.
+//! Each process that seals has one, in the user's state directory, because jobs clean up temporary directories.
+//! The job's processes find it through [`VARIABLE`]. If it is gone, nothing is pushed.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -24,46 +24,46 @@ use leasehold_core::fence_record::FenceRecord;
 use serde::{Deserialize, Serialize};
 
 use super::remote::FenceCommit;
-use super::repo_url::{self, VEIL, VEILED};
+use super::repo_url::{self, SECRET_PREFIX, SECRET_SCHEMES};
 use crate::state::{StateDir, StateError};
 use crate::{random, run_files};
 
-/// Where it is, for the job and all it starts.
+/// The variable with its path, for the job and its processes.
 pub const VARIABLE: &str = "LEASEHOLD_GIT";
-/// What git calls a helper for `leasehold::URL`.
+/// The name of git's helper for `leasehold::URL`.
 pub const HELPER: &str = "git-remote-leasehold";
-/// What stands before a URL that goes through the helper.
+/// The prefix of a URL that goes through the helper.
 pub(super) const PREFIX: &str = "leasehold::";
 
-/// What git calls them for URLs that hold a secret.
-pub(super) fn veils() -> impl Iterator<Item = String> {
-    VEILED.iter().map(|scheme| format!("{VEIL}{scheme}"))
+/// The schemes of the helpers for URLs with a secret.
+pub(super) fn secret_schemes() -> impl Iterator<Item = String> {
+    SECRET_SCHEMES.iter().map(|scheme| format!("{SECRET_PREFIX}{scheme}"))
 }
 
-/// Whether git has started a program of this name as its helper.
+/// Whether git starts a program of this name as a helper of ours.
 pub fn is_helper(name: &OsStr) -> bool {
-    name == HELPER || veils().any(|veil| name == OsStr::new(&format!("git-remote-{veil}")))
+    name == HELPER || secret_schemes().any(|scheme| name == OsStr::new(&format!("git-remote-{scheme}")))
 }
 
-/// What stands before a note of a push whose outcome nobody knows. No ref begins like this.
+/// The prefix of a note of a push with an unknown outcome. No ref begins like this.
 pub(super) const DOUBT: &str = "?";
 
-/// How often a place is looked for beside others who sweep there.
+/// How often a new directory is tried while other processes sweep.
 const TRIES: u32 = 100;
 
 /// A repository whose pushes are fenced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Guarded {
     pub(super) url: String,
-    /// What else it is called where the run was started.
+    /// Its other URLs in the clone where the run was started.
     pub(super) also: Vec<String>,
 }
 
-/// The directory; removed with its owner.
+/// The directory. Dropping its owner removes it.
 #[derive(Debug)]
 pub(super) struct RunDir {
     path: PathBuf,
-    /// Locked as long as the owner lives: a directory whose lock is free is a dead run's.
+    /// The lock, held while the owner lives. A directory whose lock is free belongs to a dead run.
     owner: Option<File>,
 }
 
@@ -71,14 +71,14 @@ impl Drop for RunDir {
     fn drop(&mut self) {
         if self.owner.is_some() {
             remove(&self.path);
-            // Fails while there are others.
+            // Fails while other runs have directories there.
             let _ = self.path.parent().map(fs::remove_dir);
         }
     }
 }
 
 impl RunDir {
-    /// The one of this process in this state directory; made if there is none.
+    /// The one of this process in this state directory; created if there is none.
     pub(super) fn shared(state: &StateDir) -> io::Result<Arc<Self>> {
         static SHARED: Mutex<BTreeMap<PathBuf, Weak<RunDir>>> = Mutex::new(BTreeMap::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,16 +97,19 @@ impl RunDir {
             let path = dir.join(format!("{:032x}", random::seed()));
             if let Some(owner) = run_files::own(&path)? {
                 let run_dir = Self { path, owner: Some(owner) };
-                run_dir.furnish()?;
+                run_dir.create()?;
                 return Ok(run_dir);
             }
         }
-        Err(io::Error::new(io::ErrorKind::WouldBlock, "others sweep the state directory all the time"))
+        Err(io::Error::new(
+            io::ErrorKind::WouldBlock,
+            format!("other processes swept the state directory {TRIES} times in between"),
+        ))
     }
 
-    fn furnish(&self) -> io::Result<()> {
+    fn create(&self) -> io::Result<()> {
         DirBuilder::new().mode(0o700).create(&self.path)?;
-        // What `git init --bare` makes, without its templates and without a process.
+        // As `git init --bare`, without templates and without starting a process.
         let bare = self.fences();
         for dir in ["objects", "refs"] {
             fs::create_dir_all(bare.join(dir))?;
@@ -116,7 +119,7 @@ impl RunDir {
         self.save("targets.json", b"[]")
     }
 
-    /// The one that the run around us has made; an error if it is not what it was.
+    /// The directory of the run around us; an error if it is gone or damaged.
     pub(super) fn around() -> io::Result<Option<Self>> {
         let Some(path) = std::env::var_os(VARIABLE) else { return Ok(None) };
         let run_dir = Self { path: path.into(), owner: None };
@@ -132,16 +135,16 @@ impl RunDir {
         self.path.join("fence.git")
     }
 
-    /// Replaced as a whole: a process that reads it meanwhile sees one version.
+    /// Replaces a file as a whole, so that a reader sees one version.
     pub(super) fn save(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let temp = self.path.join(format!(".{name}-{:016x}", random::seed() as u64));
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?.write_all(bytes)?;
         fs::rename(&temp, self.path.join(name))
     }
 
-    /// What is guarded. A list that cannot be read is no empty one.
+    /// The guarded repositories. A list that cannot be read is an error, not an empty list.
     pub(super) fn targets(&self) -> io::Result<Vec<Guarded>> {
-        // A relative path would lead somewhere else from everywhere.
+        // A relative path would mean another directory in each process.
         let read = match self.path.is_absolute() {
             true => fs::read(self.path.join("targets.json")),
             false => Err(io::ErrorKind::NotFound.into()),
@@ -150,7 +153,7 @@ impl RunDir {
         read.map_err(|e| {
             let place = self.path.display();
             let why = format!(
-                "the directory {place}, which a run keeps for git, is gone or damaged ({e}; if that run is over, \
+                "the directory {place}, which a run keeps for git, is gone or damaged ({e}; if that run has ended, \
                  unset {VARIABLE})"
             );
             io::Error::new(e.kind(), why)
@@ -160,13 +163,13 @@ impl RunDir {
     /// The number of this repository among the guarded ones.
     pub(super) fn find(&self, url: &str) -> io::Result<Option<usize>> {
         let wanted = repo_url::identity(url);
-        // A relative name was another place where the run was started.
+        // A relative name meant another repository where the run was started.
         let named = |name: &&String| !repo_url::is_relative(name) && repo_url::identity(name) == wanted;
         let is = |target: &Guarded| std::iter::once(&target.url).chain(&target.also).any(|name| named(&name));
         Ok(self.targets()?.iter().position(is))
     }
 
-    /// Its number, from now on.
+    /// Guards it, and returns its number.
     pub(super) fn guard(&self, url: &str, also: &[String]) -> io::Result<usize> {
         let mut targets = self.targets()?;
         let number = self.find(url)?.unwrap_or(targets.len());
@@ -183,7 +186,7 @@ impl RunDir {
         Ok(number)
     }
 
-    /// The fence as it was last seen by anybody of this run.
+    /// The last fence that a process of this run saw.
     pub(super) fn known(&self, number: usize) -> Option<(FenceRecord, FenceCommit)> {
         let bytes = fs::read(self.path.join(format!("known-{number}"))).ok()?;
         let end = bytes.iter().position(|byte| *byte == b'\n')?;
@@ -191,14 +194,14 @@ impl RunDir {
         Some((FenceRecord::decode(&bytes[end + 1..]).ok()?, at))
     }
 
-    /// Best effort: whoever finds nothing here, or something old, asks the repository.
+    /// Writes a fence down. Errors are ignored: without it, or with an old one, a process asks the repository.
     pub(super) fn remember(&self, number: usize, record: &FenceRecord, at: &FenceCommit) {
         let mut bytes = format!("{at}\n").into_bytes();
         bytes.extend(record.encode());
         let _ = self.save(&format!("known-{number}"), &bytes);
     }
 
-    /// Notes what a fenced push did: lines of a name and what it is now.
+    /// Notes the refs of a fenced push: lines of a name and its commit.
     pub(super) fn note(&self, number: usize, lines: &str) {
         let path = self.path.join(format!("pushed-{number}"));
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
@@ -209,12 +212,12 @@ impl RunDir {
         fs::read_to_string(self.path.join(format!("pushed-{number}"))).unwrap_or_default()
     }
 
-    /// Puts the helper in its place, under its names.
+    /// Links the helper, under all its names.
     pub(super) fn link(&self, program: &Path) -> io::Result<PathBuf> {
-        for name in veils().map(|veil| format!("git-remote-{veil}")).chain([HELPER.into()]) {
+        for name in secret_schemes().map(|scheme| format!("git-remote-{scheme}")).chain([HELPER.into()]) {
             let helper = self.path.join(name);
             match std::os::unix::fs::symlink(program, &helper) {
-                // From the target before this one.
+                // The link of another target of this run.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::read_link(&helper)? == program => {}
                 made => made?,
             }
@@ -223,7 +226,7 @@ impl RunDir {
     }
 }
 
-/// Who cannot have a state directory cannot have this one either.
+/// A failure of the state directory, in which this one lies.
 pub(super) fn as_io(error: StateError) -> io::Error {
     match error {
         StateError::Io { path, source } => io::Error::new(source.kind(), format!("{path}: {source}")),
@@ -231,7 +234,7 @@ pub(super) fn as_io(error: StateError) -> io::Error {
     }
 }
 
-/// A directory and its lock, in this order: one without a lock would stay for ever.
+/// Removes a directory and then its lock: a directory without a lock would never be swept.
 fn remove(path: &Path) {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => {}

@@ -2,16 +2,16 @@
 //!
 //! ```text
 //! refs/leasehold/fence           a commit without parents; its message is the fence
-//! refs/heads/leasehold-fence     the same as a branch, where a server takes nothing else
+//! refs/heads/leasehold-fence     the same as a branch, if a server accepts nothing else
 //! ```
 //!
-//! Sealing replaces that commit. A push replaces it too, by one with the next number, in the same atomic
-//! push as the branches: `git push --atomic --force-with-lease=FENCE:OLD`. The server compares the old
-//! fence under its own lock on the ref, so a push that was frozen anywhere, even inside the server, finds
-//! another fence when it wakes and moves nothing at all.
+//! Sealing replaces that commit. A push replaces it too, with one that has the next number, in the same atomic
+//! push as the branches: `git push --atomic --force-with-lease=FENCE:OLD`. The server compares the old fence
+//! under its own lock on the ref. So a push that was paused anywhere, even inside the server, finds another
+//! fence when it continues, and moves nothing.
 //!
-//! A job that knows only `git push` is sent here by settings in its environment (see [`super::url_rewrite`]) and our
-//! remote helper (see [`super::remote_helper`]).
+//! Settings in the environment (see [`super::url_rewrite`]) send a job's plain `git push` here, through our remote
+//! helper (see [`super::remote_helper`]).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -37,14 +37,14 @@ use crate::targets::{Class, Content, Sealed, Target, TargetError, Variables, Wri
 /// The oldest git that takes settings from the environment; `--atomic` over HTTP came with 2.24.
 const OLDEST: (u32, u32) = (2, 31);
 
-/// What the fence calls a look at all branches and tags, as a run that observes leaves them. Pushes are
-/// called by what they move, so the two are never compared.
+/// The prefix of a digest of all branches and tags, which a run in observe mode records. The digest of a push
+/// has no prefix, so the two are never equal.
 const LOOK: &str = "refs:";
 
-/// Whether a branch may be moved to what does not descend from it.
+/// Whether an update of a branch may be something else than a fast-forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BranchUpdate {
-    /// Git rejects that, as it does by itself.
+    /// Git rejects it, as usual.
     FastForward,
     /// As with `git push --force`.
     Forced,
@@ -55,42 +55,42 @@ pub enum BranchUpdate {
 pub struct GitTarget {
     given: String,
     shown: String,
-    /// Where to keep what git needs; nothing: in the user's state directory.
+    /// Where to keep the files that git needs. None: in the user's state directory.
     state: Option<StateDir>,
-    /// How long a seal may take in all.
+    /// How long a seal may take.
     patience: Duration,
     found: Option<OpenedRepo>,
 }
 
-/// What is known once the first call was made.
+/// Found by the first call.
 #[derive(Debug)]
 struct OpenedRepo {
     state: StateDir,
     remote: GitRemote,
     number: usize,
     run_dir: Arc<RunDir>,
-    /// What the job needs to come to us; since sealing.
+    /// The settings for the job's environment, after sealing.
     detour: Option<Detour>,
-    /// Branches and tags right after sealing.
+    /// The branches and tags right after sealing.
     before: Option<BTreeMap<String, String>>,
-    /// What we have pushed ourselves, beside what the job has.
+    /// The refs that this process pushed, apart from the job's pushes.
     pushed: String,
 }
 
-/// What a look back has shown.
+/// The result of the comparison after a run.
 #[derive(Debug, PartialEq, Eq)]
-enum Back {
-    /// Nothing to tell.
-    Well,
-    /// These refs are not where the run's fenced pushes, or those before it, have left them. The fence is by
-    /// now that of a run with a later token, or still ours.
-    Astray(Vec<String>, Option<u64>),
-    /// The notes that it takes are gone.
-    Blind,
+enum Comparison {
+    /// No sign of a push that bypassed the fence.
+    Clean,
+    /// These refs have other commits than the fenced pushes left. The number is the later token that the fence has
+    /// now, if it is not ours any more.
+    Moved(Vec<String>, Option<u64>),
+    /// The notes for the comparison are gone.
+    NoNotes,
 }
 
 impl GitTarget {
-    /// A URL, a path, or the name of a remote of the clone we are in.
+    /// Opens a URL, a path, or the name of a remote of the clone around us.
     pub fn open(given: &str) -> Result<Self, TargetError> {
         let shown = shown(given);
         if given.is_empty() || given.starts_with('-') {
@@ -103,21 +103,21 @@ impl GitTarget {
         Ok(Self { given: given.into(), shown, state: None, patience: tool::PATIENCE, found: None })
     }
 
-    /// Gives up sealing after this long, whatever hangs, instead of after a minute.
+    /// Gives up sealing after this time instead of after a minute.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn giving_up_after(self, patience: Duration) -> Self {
         Self { patience, ..self }
     }
 
-    /// Keeps what git needs to find its way in this state directory, not in the user's own. All targets of
-    /// one run have to share one.
+    /// Keeps the files that git needs in this state directory instead of the user's own. All targets of one run
+    /// must use the same one.
     #[must_use]
     pub fn keeping_in(self, state: StateDir) -> Self {
         Self { state: Some(state), ..self }
     }
 
-    /// What it takes in: the refs and where they are to be, in an order of its own.
+    /// The digest of a push: its refs and their new commits, in any order.
     pub fn digest<'a>(moves: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
         let mut lines: Vec<String> = moves.into_iter().map(|(name, oid)| format!("{oid} {name}\n")).collect();
         lines.sort();
@@ -150,15 +150,18 @@ impl GitTarget {
                 return Err(unfit(
                     target,
                     &why,
-                    "Do as git says, or start the run as the owner of the clone",
+                    "Follow git's advice, or start the run as the owner of the clone",
                 ));
             }
             let why = "is no remote of the clone in this directory, no URL and no path";
             return Err(unfit(target, why, "Write its URL, or start the run in the clone"));
         };
         urls.extend(url_rewrite::also_called(&urls));
-        let system =
-            |source| TargetError::Io { target: target.clone(), doing: "make a place to work for", source };
+        let system = |source| TargetError::Io {
+            target: target.clone(),
+            doing: "create the files that git needs for",
+            source,
+        };
         let state = match &self.state {
             Some(state) => state.clone(),
             None => StateDir::locate(|name| std::env::var_os(name)).map_err(as_io).map_err(system)?,
@@ -170,8 +173,8 @@ impl GitTarget {
         Ok(OpenedRepo { state, remote, number, run_dir, detour, before, pushed })
     }
 
-    /// Pushes these commits to these refs, as number `seq` of this run, or as its next. Their objects are
-    /// looked for in the repository around us.
+    /// Pushes these commits to these refs, as number `seq` of this run, or as its next. The objects come from the
+    /// repository around us.
     pub fn push(
         &mut self,
         bearer: &Bearer,
@@ -198,10 +201,10 @@ impl GitTarget {
         if mode == FenceMode::Enforce && hook::goes_live(&found.remote.git.url) {
             return Err(unfit(&shown, hook::LIVE, hook::LIVE_FIX));
         }
-        // First: a job that cannot be led here would push unfenced.
+        // First, because without these settings the job would push without the fence.
         let detour = url_rewrite::detour(&found.run_dir).map_err(|source| TargetError::Io {
             target: shown,
-            doing: "lead the job's pushes to the fence of",
+            doing: "send the job's pushes through the fence of",
             source,
         })?;
         found.detour = Some(detour);
@@ -210,12 +213,12 @@ impl GitTarget {
         let sealed = cas_fence::seal(&mut found.remote, bearer, mode, exam);
         found.remote.git.until = None;
         let sealed = sealed?;
-        // Sealed already by this very run: what is there is what it said.
+        // This run had sealed it already, so the fence there is ours.
         if found.remote.put.is_none() {
             found.remote.put = found.remote.fetch()?;
         }
         found.learn();
-        // As a look right after the seal has found them.
+        // The refs right after the seal.
         let listed = found.remote.listed.take().or_else(|| found.remote.listing().ok());
         found.before = listed.map(|listing| sorted(&listing).0);
         Ok(sealed)
@@ -223,7 +226,7 @@ impl GitTarget {
 }
 
 impl OpenedRepo {
-    /// Tells the helper what we have put there.
+    /// Writes our fence down for the helper.
     fn learn(&mut self) {
         if let Some((record, at)) = &self.remote.put {
             self.run_dir.remember(self.number, record, at);
@@ -234,14 +237,14 @@ impl OpenedRepo {
         branches(&self.remote)
     }
 
-    /// The same with a new run_dir, for the old one is gone. It is not put in the old one's place: what is left
-    /// of the job would find it empty, and take nothing for guarded.
+    /// The same with a new run directory, because the old one is gone. It has another path: processes of the job that
+    /// are still alive would find it empty, and take no URL for guarded.
     fn branches_anew(&self) -> Option<(BTreeMap<String, String>, Option<String>)> {
         let run_dir = Arc::new(RunDir::new(&self.state).ok()?);
         branches(&GitRemote::new(&self.remote.shown, Git::new(run_dir, &self.remote.git.url)))
     }
 
-    /// The fence as this run has left it, and what its pushes did. The job's own are known from the run_dir.
+    /// The fence as this run left it, and the refs that it pushed. The job's pushes are noted in the run directory.
     fn notes(&self) -> Option<(FenceCommit, String)> {
         let own = self.remote.put.as_ref().map(|(_, at)| at.clone());
         if self.run_dir.targets().is_err() {
@@ -250,27 +253,27 @@ impl OpenedRepo {
         Some((self.run_dir.known(self.number)?.1, self.run_dir.noted(self.number)))
     }
 
-    /// The token of a later run that has sealed and pushed nothing yet: branches are as it found them.
+    /// The token of a later run that has sealed and not pushed yet, so that it has moved no branch.
     fn only_sealed_since(&self, ours: &Bearer) -> Option<u64> {
         let (record, _) = GitRemote::new(&self.remote.shown, self.remote.git.clone()).fetch().ok()??;
         let later = record.fence.token.get();
         (record.fence.seq == 0 && later > ours.token.get()).then_some(later)
     }
 
-    fn look_back(&self, bearer: &Bearer) -> Back {
-        let Some(mut expected) = self.before.clone() else { return Back::Well };
+    fn look_back(&self, bearer: &Bearer) -> Comparison {
+        let Some(mut expected) = self.before.clone() else { return Comparison::Clean };
         let gone = self.run_dir.targets().is_err();
         let (now, fence) = match if gone { self.branches_anew() } else { self.branches() } {
             Some((now, Some(fence))) => (now, fence),
-            _ => return if gone { Back::Blind } else { Back::Well },
+            _ => return if gone { Comparison::NoNotes } else { Comparison::Clean },
         };
-        let Some((at, pushed)) = self.notes() else { return Back::Blind };
-        // Somebody else's by now: what moved since is theirs to explain. Without notes, perhaps our own.
+        let Some((at, pushed)) = self.notes() else { return Comparison::NoNotes };
+        // The fence of another run, which may have moved the branches. Without our notes it may also be our own.
         let mut later = None;
         if fence != at.oid {
             later = self.only_sealed_since(bearer).filter(|_| !gone);
             if later.is_none() {
-                return if gone { Back::Blind } else { Back::Well };
+                return if gone { Comparison::NoNotes } else { Comparison::Clean };
             }
         }
         let mut doubtful = Vec::new();
@@ -292,17 +295,17 @@ impl OpenedRepo {
             let oid = now.get(name).map_or("", String::as_str);
             doubtful.contains(&(name.as_str(), oid))
         };
-        let is_astray = |name: &&String| now.get(*name) != expected.get(*name) && !may_be(name);
-        let astray: Vec<String> = names.into_iter().filter(is_astray).cloned().collect();
-        match (astray.is_empty(), gone) {
-            (false, _) => Back::Astray(astray, later),
-            (true, true) => Back::Blind,
-            (true, false) => Back::Well,
+        let is_moved = |name: &&String| now.get(*name) != expected.get(*name) && !may_be(name);
+        let moved: Vec<String> = names.into_iter().filter(is_moved).cloned().collect();
+        match (moved.is_empty(), gone) {
+            (false, _) => Comparison::Moved(moved, later),
+            (true, true) => Comparison::NoNotes,
+            (true, false) => Comparison::Clean,
         }
     }
 }
 
-/// Branches and tags there, and the fence.
+/// The repository's branches and tags, and its fence.
 fn branches(remote: &GitRemote) -> Option<(BTreeMap<String, String>, Option<String>)> {
     Some(sorted(&remote.listing().ok()?))
 }
@@ -319,7 +322,7 @@ fn sorted(listing: &str) -> (BTreeMap<String, String>, Option<String>) {
     (branches, fence)
 }
 
-/// Whether it is compared at the end. Others may be the server's own affair, as refs/for/main.
+/// Whether the ref is compared after the run. A server may use others itself, such as refs/for/main.
 fn is_watched(name: &str) -> bool {
     name.starts_with("refs/heads/") || name.starts_with("refs/tags/") && !name.ends_with("^{}")
 }
@@ -335,14 +338,14 @@ impl Target for GitTarget {
 
     fn forget(&mut self) -> Result<Option<Fence>, TargetError> {
         let fix = "From outside a run: git push URL :refs/leasehold/fence (docs/targets/git.md)";
-        Err(unfit(&self.shown, "keeps its fence where only its own tools remove it", fix))
+        Err(unfit(&self.shown, "has a fence that only git can remove", fix))
     }
 
     fn seal(&mut self, bearer: &Bearer, mode: FenceMode) -> Result<Sealed, TargetError> {
         self.sealed(bearer, mode, Exam::Spared)
     }
 
-    /// A repository on this machine is git's own affair.
+    /// None for a repository on this machine, where git itself compares.
     fn server(&mut self) -> Result<Option<String>, TargetError> {
         Ok(match repo_url::identity(&self.found()?.remote.git.url) {
             RepoIdentity::Local(_) => None,
@@ -364,7 +367,7 @@ impl Target for GitTarget {
     fn write(&mut self, _: &Bearer, _: Option<u64>, _: Content<'_>) -> Result<Written, TargetError> {
         Err(unfit(
             &self.shown,
-            "is a repository, which takes commits and not bytes",
+            "is a repository, to which leasehold write cannot write",
             "Commit, then use leasehold push, or plain git push inside the run",
         ))
     }
@@ -382,7 +385,7 @@ impl Target for GitTarget {
         detour.map(|detour| detour.variables(has)).unwrap_or_default()
     }
 
-    /// All branches and tags. Nothing, as long as the fence tells of a push and not of such a look.
+    /// A digest of all branches and tags. None if the fence has the digest of a push.
     fn fingerprint(&mut self) -> Option<String> {
         let found = self.found().ok()?;
         let ours = found.remote.put.is_some();
@@ -404,23 +407,23 @@ impl Target for GitTarget {
 
     fn aftermath(&mut self, bearer: &Bearer) -> Option<String> {
         let shown = &self.shown;
-        let (astray, later) = match self.found.as_ref()?.look_back(bearer) {
-            Back::Well => return None,
-            Back::Astray(astray, later) => (astray, later),
-            Back::Blind => {
+        let (moved, later) = match self.found.as_ref()?.look_back(bearer) {
+            Comparison::Clean => return None,
+            Comparison::Moved(moved, later) => (moved, later),
+            Comparison::NoNotes => {
                 return Some(format!(
                     "the directory that this run kept for git is gone or damaged, so nobody can tell whether \
                      a push went round the fence of {shown}. Pushes of the job were refused from then on. \
-                     Look at what was pushed, and keep the job from removing files of the state directory"
+                     Look at what was pushed, and see that the job removes no files of the state directory"
                 ));
             }
         };
-        let (verb, names) = (if astray.len() == 1 { "is" } else { "are" }, astray.join(", "));
+        let (verb, names) = (if moved.len() == 1 { "is" } else { "are" }, moved.join(", "));
         if let Some(later) = later {
             return Some(format!(
                 "perhaps a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this \
-                 run left it, and the fence is by now that of token {later}, which has pushed nothing. A run in \
-                 between did, or somebody without Leasehold, or this job past its fence. Look at what was pushed"
+                 run left it, and the fence has the token {later} now, whose run has pushed nothing. Another run pushed in \
+                 between, or somebody without Leasehold, or this job. Look at what was pushed"
             ));
         }
         Some(format!(

@@ -1,4 +1,4 @@
-//! Running git: with the user's own settings, without our detour, and never for ever.
+//! Runs git with the user's own settings, without our URL rewriting, and with a time limit.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -17,10 +17,10 @@ use crate::targets::Variables;
 use crate::text::one_line;
 use crate::{clock, random};
 
-/// How long sealing or looking may take: a few kilobytes each way, so something hangs.
+/// How long sealing or listing may take. They move a few kilobytes, so after this time something hangs.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What ties a git process to one repository.
+/// The variables that bind a git process to one repository.
 pub(super) const LOCAL: [&str; 11] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
@@ -35,36 +35,36 @@ pub(super) const LOCAL: [&str; 11] = [
     "GIT_WORK_TREE",
 ];
 
-/// What a git process came to.
+/// The result of a git process.
 #[derive(Debug)]
 pub(super) struct GitOutput {
     pub(super) ok: bool,
     pub(super) out: Vec<u8>,
     /// Without the secrets of the URL.
     pub(super) err: String,
-    /// It was ended because it took too long.
+    /// It was killed because it took too long.
     pub(super) late: bool,
 }
 
 impl GitOutput {
-    /// What it complained about, on one line.
+    /// Its error messages, on one line.
     pub(super) fn complaint(&self) -> String {
         if self.late {
-            return "git did not come to an end in time (the server, or a hook of it, hangs)".into();
+            return "git did not end in time (the server, or one of its hooks, hangs)".into();
         }
-        let telling =
+        let is_error =
             |line: &&str| !line.is_empty() && !line.starts_with("hint:") && !line.starts_with("To ");
-        let lines: Vec<&str> = self.err.lines().map(str::trim).filter(telling).collect();
+        let lines: Vec<&str> = self.err.lines().map(str::trim).filter(is_error).collect();
         let text = lines.join("; ");
-        if text.is_empty() { "git failed and said nothing".into() } else { text }
+        if text.is_empty() { "git failed without a message".into() } else { text }
     }
 }
 
-/// What git calls the repository: a remote with its URL, set in git's environment. A URL may hold a secret, and
-/// everybody on this machine can read a command line.
+/// The name of the remote for the repository, whose URL is set in git's environment. A URL may hold a secret, and
+/// every user of this machine can read command lines.
 pub(super) const THERE: &str = "leasehold-there";
 
-/// Git that knows the repository at `url` as [`THERE`].
+/// A git command with the repository at `url` as the remote [`THERE`].
 pub(super) fn knowing(url: &str) -> Command {
     let mut command = without_detour("git");
     let number = settings(&|name| std::env::var_os(name));
@@ -79,9 +79,9 @@ pub(super) fn knowing(url: &str) -> Command {
 pub(super) struct Git {
     pub(super) run_dir: Arc<RunDir>,
     pub(super) url: String,
-    /// Settings of the clone we are in: credentials and headers often lie there.
+    /// The settings of the clone around us, which often have credentials and headers.
     config: Option<PathBuf>,
-    /// When all that is under way together has to be over.
+    /// The end of the time for several commands together.
     pub(super) until: Option<BootTime>,
 }
 
@@ -90,7 +90,7 @@ impl Git {
         Self { run_dir, url: url.into(), config: clone_config(), until: None }
     }
 
-    /// Git in our own repository.
+    /// A git command in our own repository.
     pub(super) fn apart(&self) -> Command {
         let mut command = knowing(&self.url);
         for name in LOCAL {
@@ -103,7 +103,7 @@ impl Git {
         command
     }
 
-    /// Git in the user's repository, which finds our fences too.
+    /// A git command in the user's repository that also finds our fences.
     pub(super) fn inside(&self) -> Command {
         let mut command = knowing(&self.url);
         let mut objects = self.run_dir.fences().join("objects").into_os_string();
@@ -115,22 +115,22 @@ impl Git {
         command
     }
 
-    /// For a push to a repository on this machine, whose other end is a child of ours: housekeeping that it
-    /// leaves running would be ended with the job. Our settings do not reach it, for git clears them there.
+    /// An option for a push to a repository on this machine. The receiving git is our child, and housekeeping in its
+    /// background would be killed with the job. Git clears our settings in its environment, so they are set here.
     pub(super) fn other_end(&self) -> Option<&'static str> {
         repo_url::local(&self.url)
             .map(|_| "--receive-pack=git -c gc.autoDetach=false -c maintenance.autoDetach=false receive-pack")
     }
 
-    /// Runs it to its end, for so long and no longer.
+    /// Runs a command until it ends or its time is over.
     pub(super) fn run(&self, mut command: Command, input: &[u8]) -> io::Result<GitOutput> {
         let now = clock::boot_time();
         let end = self.until.unwrap_or(now.plus(PATIENCE));
-        // One that hangs is enough: each more would wait in the server, too.
+        // The time is over: another command would hang in the server too.
         if end <= now {
             return Ok(GitOutput { ok: false, out: Vec::new(), err: String::new(), late: true });
         }
-        // Files, for a daemon that git leaves behind may keep a pipe open for ever.
+        // Files instead of pipes: a daemon that git leaves behind may never close a pipe.
         let number = random::seed();
         let file = |what: &str| self.run_dir.path().join(format!("{what}-{number:032x}"));
         let (out, err) = (file("out"), file("err"));
@@ -152,30 +152,30 @@ impl Git {
         Ok(GitOutput { ok, out, err: self.hidden(&err), late })
     }
 
-    /// Runs what the user asked for: as long as it takes, and people see what it says.
-    pub(super) fn run_aloud(&self, mut command: Command) -> io::Result<GitOutput> {
+    /// Runs the user's own push or fetch without a time limit, and shows git's messages.
+    pub(super) fn run_shown(&self, mut command: Command) -> io::Result<GitOutput> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn()?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let teller = self.clone();
-        let told = std::thread::spawn(move || stderr.map_or_else(String::new, |stderr| teller.tell(stderr)));
+        let shower = self.clone();
+        let shown = std::thread::spawn(move || stderr.map_or_else(String::new, |stderr| shower.show(stderr)));
         let mut out = Vec::new();
         if let Some(mut stdout) = stdout {
             stdout.read_to_end(&mut out)?;
         }
         let ok = child.wait()?.success();
-        Ok(GitOutput { ok, out, err: told.join().unwrap_or_default(), late: false })
+        Ok(GitOutput { ok, out, err: shown.join().unwrap_or_default(), late: false })
     }
 
-    /// Hands lines on as they come, also those that a progress bar writes over.
-    fn tell(&self, mut from: impl Read) -> String {
+    /// Shows lines as they come, also those that a progress bar overwrites.
+    fn show(&self, mut from: impl Read) -> String {
         let (mut all, mut line, mut block) = (String::new(), Vec::new(), [0; 4096]);
         while let Ok(n @ 1..) = from.read(&mut block) {
             for byte in &block[..n] {
                 line.push(*byte);
                 if matches!(byte, b'\n' | b'\r') {
                     let text = self.hidden(&line);
-                    // Complaints are told by whoever knows what came of it.
+                    // Errors are shown later, when the outcome is known.
                     let complaint = ["error:", "fatal:", "hint:", "send-pack:"];
                     let raced = text.contains("cannot lock ref") && text.contains("leasehold");
                     if !raced && !complaint.iter().any(|word| text.starts_with(word)) {
@@ -203,11 +203,11 @@ pub(super) fn flag(name: &str, path: &Path) -> OsString {
     flag
 }
 
-/// What the user allows git to speak, where `leasehold push` lets it speak to us only: `=` and the value of
-/// GIT_ALLOW_PROTOCOL, or nothing if it was not set.
+/// The user's own GIT_ALLOW_PROTOCOL, because `leasehold push` allows only our protocols: `=` and its value, or
+/// empty if it was not set.
 pub(super) const ALLOWED: &str = "LEASEHOLD_GIT_ALLOWED";
 
-/// A command that does not come back to us by the detour that the run around us has made.
+/// A command without the URL rewriting of the run around us, which would call us again.
 pub(super) fn without_detour(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C").env_remove("LANGUAGE").env_remove("GIT_EXTERNAL_DIFF");
@@ -223,7 +223,7 @@ pub(super) fn without_detour(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// The settings by which the runs around us send git to us.
+/// The numbers of the settings with which the runs around us rewrite URLs.
 pub(super) fn detours(has: Variables<'_>) -> impl Iterator<Item = usize> {
     let ours = has(VARIABLE).map(|run_dir| Path::new(&run_dir).join("config"));
     (0..settings(has)).filter(move |number| {
@@ -231,18 +231,18 @@ pub(super) fn detours(has: Variables<'_>) -> impl Iterator<Item = usize> {
         let value = has(&format!("GIT_CONFIG_VALUE_{number}")).unwrap_or_default();
         let base = key.as_bytes().strip_prefix(b"url.");
         base.is_some_and(|base| {
-            base.starts_with(PREFIX.as_bytes()) || base.starts_with(repo_url::VEIL.as_bytes())
+            base.starts_with(PREFIX.as_bytes()) || base.starts_with(repo_url::SECRET_PREFIX.as_bytes())
         }) || ours.as_ref().is_some_and(|ours| *ours == Path::new(&value))
     })
 }
 
-/// How many settings an environment holds for git.
+/// The number of git settings in an environment.
 pub(super) fn settings(has: Variables<'_>) -> usize {
     let count = has("GIT_CONFIG_COUNT").and_then(|count| count.into_string().ok());
     count.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// The settings of the clone around us.
+/// The settings file of the clone around us.
 fn clone_config() -> Option<PathBuf> {
     let dir = match std::env::var_os("GIT_COMMON_DIR").or_else(|| std::env::var_os("GIT_DIR")) {
         Some(dir) if Path::new(&dir).join("config").is_file() => PathBuf::from(dir),
@@ -257,7 +257,7 @@ fn clone_config() -> Option<PathBuf> {
     std::path::absolute(dir.join("config")).ok().filter(|path| path.is_file())
 }
 
-/// Whether it ended well, and whether we had to end it.
+/// Whether it succeeded, and whether we had to kill it.
 #[cfg(target_os = "linux")]
 fn end_of(child: &mut Child, end: BootTime) -> io::Result<(bool, bool)> {
     use rustix::event::{PollFd, PollFlags, Timespec};
@@ -287,7 +287,7 @@ fn end_of(child: &mut Child, _end: BootTime) -> io::Result<(bool, bool)> {
     Ok((child.wait()?.success(), false))
 }
 
-/// Git's version; nothing: there is no git.
+/// Git's version, if it can be read.
 pub(super) fn version() -> io::Result<Option<(u32, u32)>> {
     let said = without_detour("git").arg("--version").output()?;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -1,11 +1,10 @@
-//! How a plain `git push` comes to us: settings in the environment that rewrite the guarded URLs, and
-//! our program under the name of a remote helper on the path.
+//! How a plain `git push` reaches Leasehold: settings in the environment rewrite the guarded URLs, and our
+//! program is on the path under the name of a remote helper.
 //!
-//! The settings stand in the environment itself, behind whatever settings it has already. A file would be
-//! shorter, but git passes over one that is gone, and the push would go past us. Only URLs that hold a
-//! secret are in a private file, for an environment ends up in logs; the environment has the part before
-//! the secret, so that such a push comes to us even if the file is gone. Whoever clears the environment
-//! goes past it.
+//! The settings are in the environment itself, after the ones that are there already. A settings file would be
+//! shorter, but git ignores a missing one, and the push would not be fenced. Only URLs with a secret are in a
+//! private file, because environments end up in logs. For those the environment has the part before the secret,
+//! so that such a push reaches us even if the file is gone. A job that clears the environment bypasses all this.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -22,7 +21,7 @@ use crate::state::StateDir;
 use crate::targets::{TargetError, Variables};
 use crate::text::shell_quoted;
 
-/// What stands for the remotes named `given`: where pushes go first, then all else they are called.
+/// The URLs of the remote `given`: first the one that pushes go to, then its other spellings.
 pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
     if given.contains([':', '/']) {
         return Ok(vec![absolute(given, Path::new(""))]);
@@ -41,10 +40,10 @@ pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
     }
     let places = if push.is_empty() { &fetch } else { &push };
     if places.len() > 1 {
-        let (why, fix) = ("pushes to several places, and a fence is in one", "Write the URL of the one");
+        let (why, fix) = ("has several push URLs, and a fence is in one repository", "Write one URL");
         return Err(unfit(&format!("git:{given}"), why, fix));
     }
-    // As it is written there too: that is what git compares with.
+    // Also as it is written in the settings, because git compares with that.
     let urls: Vec<String> = push.into_iter().chain(fetch).chain(raw).collect();
     if urls.is_empty() && std::path::Path::new(given).is_dir() {
         return Ok(vec![absolute(given, Path::new(""))]);
@@ -52,8 +51,8 @@ pub(super) fn urls_of(given: &str) -> Result<Vec<String>, TargetError> {
     Ok(urls)
 }
 
-/// What else the remotes of the clone around us call the repository that `urls` mean: git compares what is
-/// written there, letter by letter. Settings of the user's own may lead from one name to the other.
+/// Other URLs in the clone around us for the repository that `urls` mean. Git compares URLs as they are written in
+/// its settings, and the user's own settings may rewrite one to another.
 pub(super) fn also_called(urls: &[String]) -> Vec<String> {
     let top = top();
     let mut wanted: Vec<RepoIdentity> =
@@ -68,26 +67,26 @@ pub(super) fn also_called(urls: &[String]) -> Vec<String> {
     for (name, _, url) in &remotes {
         let lines = goes.lines().filter_map(|line| line.strip_suffix(" (push)")?.split_once('\t'));
         let goes: Vec<&str> = lines.filter(|(remote, _)| remote == name).map(|(_, goes)| goes).collect();
-        // Where it has several there is no telling which of them becomes which, but by itself.
+        // With several URLs it is unknown which one is rewritten to which.
         let leads = matches!(goes[..], [goes] if is_it(goes));
         if is_it(url) || leads && remotes.iter().filter(|(other, ..)| other == name).count() == 1 {
             all.extend([url.clone(), absolute(url, &top)]);
         }
     }
     for path in wanted.iter().filter_map(|wanted| wanted.local()).filter(|_| top.is_absolute()) {
-        // What does not begin with dots begins like too much else.
+        // A path without leading dots would be the first part of too many others.
         let way = repo_url::way(&top, path);
         all.extend(way.to_str().filter(|way| way.starts_with("../")).map(str::to_owned));
     }
     all
 }
 
-/// Where pushes to a remote of the clone around us go, if there is one of this name.
+/// The push URL of a remote of the clone around us, if there is a remote of this name.
 pub(super) fn push_url(remote: &str) -> Option<String> {
     asked(&["remote", "get-url", "--push", "--", remote])
 }
 
-/// What git says, if it goes well.
+/// Git's output, if it succeeds.
 fn asked(args: &[&str]) -> Option<String> {
     answer(without_detour("git").args(args))
 }
@@ -97,14 +96,14 @@ fn answer(command: &mut Command) -> Option<String> {
     said.status.success().then(|| String::from_utf8_lossy(&said.stdout).into_owned())
 }
 
-/// Where git is when it looks at a relative path, wherever it was started; empty: here.
+/// The directory from which git resolves a relative path; empty: the current one.
 fn top() -> PathBuf {
     let found =
         asked(&["rev-parse", "--show-toplevel"]).or_else(|| asked(&["rev-parse", "--absolute-git-dir"]));
     found.map(|path| PathBuf::from(path.trim_end_matches('\n'))).unwrap_or_default()
 }
 
-/// Why git does not even look at the clone we are in; nothing: it does, or there is none.
+/// Git's message if it does not trust the clone we are in.
 pub(super) fn distrust() -> Option<String> {
     let said = without_detour("git").args(["rev-parse", "--git-dir"]).output().ok()?;
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
@@ -112,7 +111,7 @@ pub(super) fn distrust() -> Option<String> {
     said.contains("dubious ownership").then(|| lines.join(" "))
 }
 
-/// A path is written out, as seen from `base`, for the job may be elsewhere.
+/// Makes a path absolute, starting from `base`, because the job may run in another directory.
 fn absolute(url: &str, base: &Path) -> String {
     match repo_url::local(url) {
         Some(path) if path == url => {
@@ -138,16 +137,16 @@ fn remotes() -> Vec<(String, String, String)> {
     text.split('\0').filter_map(remote).collect()
 }
 
-/// What sends the pushes of a job to us.
+/// The settings that send the pushes of a job to us.
 #[derive(Debug)]
 pub(super) struct Detour {
     run_dir: PathBuf,
     settings: Vec<Setting>,
 }
 
-/// The way to us for pushes to what `run_dir` guards.
+/// The settings for pushes to the repositories that `run_dir` guards.
 pub(super) fn detour(run_dir: &RunDir) -> io::Result<Detour> {
-    // A run inside a run under another lease: what the outer one guards is refused to it, not open to it.
+    // Inside another run: what the outer run guards is refused here, so it must be guarded here too.
     if let Some(around) = RunDir::around()? {
         for target in around.targets()? {
             run_dir.guard(&target.url, &target.also)?;
@@ -162,7 +161,7 @@ pub(super) fn detour(run_dir: &RunDir) -> io::Result<Detour> {
             repo_url::spellings(url).iter().for_each(|spelling| rules.add(spelling, url));
         }
     }
-    let mut all = manners(&helper, &rules);
+    let mut all = fixed_settings(&helper, &rules);
     all.extend(rules.open);
     if !rules.secret.is_empty() {
         run_dir.save("config", rules.secret.as_bytes())?;
@@ -172,14 +171,14 @@ pub(super) fn detour(run_dir: &RunDir) -> io::Result<Detour> {
 }
 
 impl Detour {
-    /// What a job's environment needs beside what it has.
+    /// The variables to add to a job's environment.
     pub(super) fn variables(&self, has: Variables<'_>) -> Vec<(OsString, OsString)> {
         let mut path = self.run_dir.as_os_str().to_owned();
         if let Some(rest) = has("PATH") {
             path.push(":");
             path.push(rest);
         }
-        // Behind all others: of what is said twice the last counts.
+        // After all others: git uses the last of two equal settings.
         let first = settings(has);
         let count = (first + self.settings.len()).to_string();
         let mut variables: Vec<(OsString, OsString)> = vec![
@@ -187,7 +186,7 @@ impl Detour {
             ("PATH".into(), path),
             ("GIT_CONFIG_COUNT".into(), count.into()),
         ];
-        // The outer run's rules are among ours now; its helper must not be asked by ours.
+        // The outer run's rules are among ours now, so its own settings are disabled.
         for number in detours(has) {
             variables.push((format!("GIT_CONFIG_KEY_{number}").into(), "leasehold.passed".into()));
         }
@@ -206,30 +205,29 @@ impl Detour {
 
 type Setting = (String, OsString);
 
-/// What git may speak if it is to speak to us.
+/// The protocols that git must be allowed to use to reach us.
 fn transports() -> String {
-    let all: Vec<String> = std::iter::once("leasehold".to_owned()).chain(run_dir::veils()).collect();
+    let all: Vec<String> = std::iter::once("leasehold".to_owned()).chain(run_dir::secret_schemes()).collect();
     all.join(":")
 }
 
-/// Whether git goes to us for this URL.
+/// Whether git uses our helper for this URL.
 pub fn leads_here(url: &str) -> bool {
-    url.starts_with(PREFIX) || repo_url::unveiled(url) != url
+    url.starts_with(PREFIX) || repo_url::without_secret_scheme(url) != url
 }
 
-/// The settings that do not depend on what is guarded.
-fn manners(helper: &Path, rules: &RewriteRules) -> Vec<Setting> {
+/// The settings that do not depend on the guarded URLs.
+fn fixed_settings(helper: &Path, rules: &RewriteRules) -> Vec<Setting> {
     let quoted = shell_quoted(&helper.display().to_string());
-    // Where the job has set a path of its own git does not find us there, and tries its aliases; the same
-    // where the helper is gone.
+    // If the job has changed PATH, or the helper is gone, git does not find it and tries an alias.
     let alias = format!(
         "!test -x {quoted} || {{ echo 'leasehold: the directory that this run keeps for git is gone, so \
          this push cannot be fenced. Nothing was pushed. Start the run again' >&2; exit 1; }}; exec {quoted}"
     );
-    // Housekeeping that git leaves running would outlive the job and be ended with it.
+    // Git's housekeeping would outlive the job in the background, and be killed with it.
     let mut all: Vec<Setting> =
         ["gc.autoDetach", "maintenance.autoDetach"].map(|key| (key.into(), "false".into())).into();
-    let used = run_dir::veils().filter(|veil| rules.veils.contains(veil));
+    let used = run_dir::secret_schemes().filter(|scheme| rules.secret_schemes.contains(scheme));
     for transport in std::iter::once("leasehold".to_owned()).chain(used) {
         all.push((format!("protocol.{transport}.allow"), "always".into()));
         all.push((format!("alias.remote-{transport}"), alias.clone().into()));
@@ -237,17 +235,17 @@ fn manners(helper: &Path, rules: &RewriteRules) -> Vec<Setting> {
     all
 }
 
-/// What sends git to us.
+/// The rules that rewrite URLs.
 #[derive(Default)]
 struct RewriteRules {
-    /// For all to see.
+    /// Rules in the environment.
     open: Vec<Setting>,
-    /// The text of a private file.
+    /// The text of the private file.
     secret: String,
-    /// Where remotes of this clone push by a URL for pushing only: git leaves it alone but for `insteadOf`.
+    /// The values of `pushurl` in this clone. Git applies only `insteadOf` to them.
     explicit: Vec<String>,
-    /// The helpers for URLs with a secret that are needed.
-    veils: BTreeSet<String>,
+    /// The schemes of the needed helpers for URLs with a secret.
+    secret_schemes: BTreeSet<String>,
 }
 
 impl RewriteRules {
@@ -259,8 +257,8 @@ impl RewriteRules {
         let (base, key) = (quoted(&self.base(spelling, true)), quoted(spelling));
         self.secret
             .push_str(&format!("[url \"{base}\"]\n\tinsteadOf = \"{key}\"\n\tpushInsteadOf = \"{key}\"\n"));
-        // Whatever begins like it comes to us, and is passed on if it is not guarded. Where nothing but the
-        // scheme is left, pushes only: too much begins like that.
+        // All URLs that begin with the part before the secret come to us, and we pass on those that are not guarded. If
+        // that part is only the scheme, only pushes are rewritten, because too many URLs begin like that.
         if !before.ends_with('/') && !before.is_empty() {
             self.say_of(before, &["insteadOf", "pushInsteadOf"], true);
         } else if repo_url::is_http(before) {
@@ -270,11 +268,12 @@ impl RewriteRules {
         }
     }
 
-    /// What it becomes: with a secret in it, in a way that git does not show it.
+    /// The URL that it is rewritten to. With a secret in it, git does not show that part.
     fn base(&mut self, spelling: &str, secret: bool) -> String {
-        let veiled = repo_url::veiled(spelling).filter(|_| secret);
-        self.veils.extend(veiled.iter().filter_map(|url| Some(url.split_once("://")?.0.to_owned())));
-        veiled.unwrap_or_else(|| format!("{PREFIX}{spelling}"))
+        let with_secret_scheme = repo_url::with_secret_scheme(spelling).filter(|_| secret);
+        self.secret_schemes
+            .extend(with_secret_scheme.iter().filter_map(|url| Some(url.split_once("://")?.0.to_owned())));
+        with_secret_scheme.unwrap_or_else(|| format!("{PREFIX}{spelling}"))
     }
 
     fn say(&mut self, spelling: &str, kinds: &[&str]) {
@@ -292,16 +291,16 @@ impl RewriteRules {
     }
 }
 
-/// A `git push` that is fenced wherever it goes: for `leasehold push`. Gone with it: its private directory.
+/// The environment of a `git push` that is fenced for every URL, for `leasehold push`. Dropping it removes its directory.
 #[derive(Debug)]
 pub struct Fenced {
-    /// What git's environment needs.
+    /// The variables for git's environment.
     pub variables: Vec<(OsString, OsString)>,
-    _nest: Option<Arc<RunDir>>,
+    _run_dir: Option<Arc<RunDir>>,
 }
 
-/// Prepares it for every remote of the clone around us, and for `named`, what the user named. The URLs of
-/// a run around us are covered already. Whatever is not covered git refuses: it may speak to us only.
+/// Prepares it for every remote of the clone around us, and for the repository that the user `named`. The URLs of
+/// a run around us are covered already. Git refuses all other URLs, because it may only use our protocols.
 pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
     let top = top();
     let mut urls: Vec<String> = remotes().into_iter().map(|(_, _, url)| url).collect();
@@ -324,7 +323,7 @@ pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
         variables = detour(&made)?.variables(&|name| std::env::var_os(name));
         run_dir = Some(made);
     }
-    // What the user allows is for the git that the helper calls.
+    // The user's own setting is for the git that the helper runs.
     if std::env::var_os(ALLOWED).is_none() {
         let mut allowed = OsString::new();
         if let Some(given) = std::env::var_os("GIT_ALLOW_PROTOCOL") {
@@ -334,5 +333,5 @@ pub fn fenced(named: Option<&str>) -> io::Result<Fenced> {
         variables.push((ALLOWED.into(), allowed));
     }
     variables.push(("GIT_ALLOW_PROTOCOL".into(), transports().into()));
-    Ok(Fenced { variables, _nest: run_dir })
+    Ok(Fenced { variables, _run_dir: run_dir })
 }

@@ -1,4 +1,4 @@
-//! Where the server is, and the token to bring along.
+//! Reads the URL and the bearer token.
 
 use std::path::Path;
 
@@ -12,36 +12,35 @@ use crate::stores::{Failure, FailureKind};
 /// A server of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Config {
-    /// What comes before `/v1/`.
+    /// The part of the URL before `/v1/`.
     pub(super) base: String,
-    /// As people see it.
+    /// The URL as people may see it.
     pub(super) shown: String,
-    /// Over TLS.
+    /// The connection uses TLS.
     pub(super) encrypted: bool,
-    /// On this machine.
+    /// The server is on this machine.
     pub(super) loopback: bool,
 }
 
 impl Config {
-    /// Reads a URL; the error is a sentence that says what would do.
+    /// Reads a URL. The error is a sentence that says what to write.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let shown = WEB.shown(text);
-        // What cannot be taken apart may hold a secret anywhere, so it is not repeated.
-        let url = Url::parse(text).map_err(|e| {
-            format!("The store's address is not a URL that can be used ({e}). Write https://HOST.")
-        })?;
+        // Not repeated, because any part of it may be secret.
+        let url = Url::parse(text)
+            .map_err(|e| format!("The store's address is not a valid URL ({e}). Write https://HOST."))?;
         if !url.username().is_empty() || url.password().is_some() {
             let host = url.host_str().unwrap_or("HOST");
             return Err(format!(
-                "The URL carries a name or password before {host}, which this store does not take: it would be \
-                 seen wherever the URL is. Put the bearer token into a file and name it in LEASEHOLD_AUTH_FILE."
+                "The URL has a user or password before {host}, which this store does not use. Put the bearer token into a \
+                 file, and name the file in LEASEHOLD_AUTH_FILE."
             ));
         }
         let mut insecure = false;
         for (key, value) in url.query_pairs() {
             if key != "insecure" || value != "yes" {
                 return Err(format!(
-                    "{shown} has the parameter {key:?}, which means nothing here. Only insecure=yes is known; a \
+                    "{shown} has the parameter {key:?}, which means nothing here. Only insecure=yes is known. A \
                      token belongs in the file that LEASEHOLD_AUTH_FILE names."
                 ));
             }
@@ -57,8 +56,8 @@ impl Config {
         let encrypted = url.scheme() == "https";
         if !encrypted && !loopback && !insecure {
             return Err(format!(
-                "{shown} is not encrypted, so whoever can listen would learn the bearer token. Use https, or add \
-                 ?insecure=yes if the network itself is trusted."
+                "{shown} is not encrypted, so others on the network could read the bearer token. Use https, or add \
+                 ?insecure=yes if you trust the network."
             ));
         }
         let mut base = url.clone();
@@ -68,7 +67,7 @@ impl Config {
     }
 }
 
-/// The token in a file, as the header that carries it.
+/// The header with the token in a file.
 pub(super) fn bearer(path: &Path) -> Result<HeaderValue, Failure> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
@@ -84,18 +83,21 @@ pub(super) fn bearer(path: &Path) -> Result<HeaderValue, Failure> {
         ),
         _ => failure(
             FailureKind::Unusable,
-            format!("LEASEHOLD_AUTH_FILE names {shown}, which cannot be read ({}).", e.kind()),
+            format!(
+                "LEASEHOLD_AUTH_FILE names {shown}, which cannot be read ({}). Check the file.",
+                e.kind()
+            ),
         ),
     })?;
     header(text.trim()).map_err(|f| Failure { message: format!("{shown}: {}", f.message), ..f })
 }
 
-/// The header that carries `token`. Marked, so that nothing ever prints it.
+/// The header with `token`, marked as sensitive, so that it is never printed.
 pub(super) fn header(token: &str) -> Result<HeaderValue, Failure> {
     let good = !token.is_empty() && token.bytes().all(|b| b.is_ascii_graphic());
     let value = HeaderValue::try_from(format!("Bearer {token}")).ok().filter(|_| good);
     let mut value = value.ok_or_else(|| {
-        let message = "a bearer token is one line of visible ASCII characters, and this is not.";
+        let message = "this is not a bearer token, which is one line of visible ASCII characters.";
         failure(FailureKind::Unusable, message.into())
     })?;
     value.set_sensitive(true);
@@ -132,8 +134,8 @@ mod tests {
             ("https://s3cret@l.example", "LEASEHOLD_AUTH_FILE"),
             ("https://l.example?token=s3cret", "LEASEHOLD_AUTH_FILE"),
             ("https://l.example#x", "after #"),
-            ("https://", "not a URL"),
-            ("https:", "not a URL"),
+            ("https://", "not a valid URL"),
+            ("https:", "not a valid URL"),
         ];
         for (url, says) in bad {
             let message = Config::parse(url).unwrap_err();

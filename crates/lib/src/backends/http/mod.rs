@@ -8,7 +8,7 @@ pub use self::store::open_as;
 use super::mask::WEB;
 use super::{AsStore, Backend, Scheme};
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: |url| WEB.shown(url),
     variables: &[],

@@ -1,4 +1,4 @@
-//! What came back, and what it means.
+//! Reads the answers of a server.
 
 use std::error::Error;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use serde::Deserialize;
 
 use crate::stores::{Failure, FailureKind, Version};
 
-/// The protocol spoken here.
+/// The version of the protocol.
 const PROTOCOL: &str = "1";
 
-/// An answer of the store itself.
+/// An answer from the store itself.
 pub(super) struct HttpAnswer {
     pub(super) status: u16,
     pub(super) instance: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct HttpAnswer {
     tag: Option<String>,
 }
 
-/// How a server says no.
+/// The body of a refusal.
 #[derive(Default, Deserialize)]
 struct ErrorBody {
     #[serde(default)]
@@ -32,7 +32,7 @@ struct ErrorBody {
 }
 
 impl HttpAnswer {
-    /// Sends and hears all of it. `shown` is how people know the store.
+    /// Sends a request and reads the whole answer. `shown` is the store's URL for messages.
     pub(super) async fn of(request: RequestBuilder, most: usize, shown: &str) -> Result<Self, Failure> {
         let mut response = request.send().await.map_err(|e| broken(&e, shown))?;
         let status = response.status().as_u16();
@@ -41,8 +41,8 @@ impl HttpAnswer {
             Some(PROTOCOL) => {}
             Some(other) => {
                 return Err(unusable(format!(
-                    "The store at {shown} speaks protocol {other:.20} and this version {PROTOCOL}. Upgrade the older \
-                     of the two."
+                    "The store at {shown} uses version {other:.20} of the protocol, and this program version {PROTOCOL}. \
+                     Upgrade the older of the two."
                 )));
             }
             None => return Err(stranger(status, shown)),
@@ -65,7 +65,7 @@ impl HttpAnswer {
         })
     }
 
-    /// The version. One that a proxy weakened names another body than ours.
+    /// The version. A weak ETag comes from a proxy, which may have changed the body.
     pub(super) fn version(&self, shown: &str) -> Result<Version, Failure> {
         let tag = self.tag.as_deref().and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
         match tag.filter(|tag| !tag.is_empty() && !tag.contains('"')) {
@@ -74,7 +74,7 @@ impl HttpAnswer {
         }
     }
 
-    /// Why the store did not do it.
+    /// The failure for a refusal.
     pub(super) fn refusal(&self, shown: &str, with_bearer: bool) -> Failure {
         let said: ErrorBody = serde_json::from_slice(&self.body).unwrap_or_default();
         let error: String = said.error.chars().filter(|c| !c.is_control()).take(200).collect();
@@ -87,7 +87,7 @@ impl HttpAnswer {
                  LEASEHOLD_AUTH_FILE names."
             )),
             401 => denied(format!(
-                "The store at {shown} wants a bearer token and none was sent. Put it into a file and name that \
+                "The store at {shown} requires a bearer token, and none was sent. Put it into a file, and name that \
                  file in LEASEHOLD_AUTH_FILE."
             )),
             403 => not_written(format!(
@@ -98,16 +98,16 @@ impl HttpAnswer {
                 "The store at {shown} refused the write: {error}; nothing was written. Wait for the holder, or use an admin token."
             )),
             422 => not_written(format!(
-                "The store at {shown} refused the write as one that the rules of a lease cannot make: {error}; nothing was written. \
-                 Check that both sides are the same version of leasehold, and that its clock was not set back."
+                "The store at {shown} refused the write because it breaks the rules of a lease: {error}; nothing was written. \
+                 Check that both sides have the same version of leasehold, and that the server's clock was not set back."
             )),
             408 | 425 | 429 | 500..=599 => busy(format!(
-                "The store at {shown} is busy or failing (HTTP {}). Try again, and look at its log if it goes on.",
+                "The store at {shown} is busy or failing (HTTP {}). Try again; if that does not help, look at its log.",
                 self.status
             )),
             status => unusable(format!(
                 "The store at {shown} did not understand the request (HTTP {status}: {error}). Check that both \
-                 sides are the same version of leasehold."
+                 sides have the same version of leasehold."
             )),
         }
     }
@@ -121,59 +121,59 @@ fn unusable(message: String) -> Failure {
     Failure::new(FailureKind::Unusable, message)
 }
 
-/// An answer that carries our header and still makes no sense.
+/// An answer with our header that cannot be read.
 pub(super) fn garbled(shown: &str) -> Failure {
     unusable(format!(
-        "The answer of {shown} makes no sense: it was cut or changed on the way. Look for a proxy that compresses \
+        "The answer from {shown} cannot be read: it was cut or changed on the way. Look for a proxy that compresses \
          or rewrites answers."
     ))
 }
 
-/// Something else answered: a proxy, a login page, another server.
+/// An answer of a proxy, a login page or another server.
 fn stranger(status: u16, shown: &str) -> Failure {
     match status {
         408 | 409 | 425 | 429 | 500..=599 => Failure::new(
             FailureKind::Unreachable,
             format!(
-                "Something between here and the store at {shown} answered in its place (HTTP {status}). Try again; \
-                 if it goes on, see whether the server runs."
+                "A proxy before the store at {shown} answered in its place (HTTP {status}). Try again; \
+                 if that does not help, check that the server runs."
             ),
         ),
         401 | 403 | 407 => Failure::new(
             FailureKind::Denied,
             format!(
-                "Something between here and the store at {shown} asks for a login of its own (HTTP {status}). Let \
-                 the request pass there, or use another way to the store."
+                "A proxy before the store at {shown} asks for a login (HTTP {status}). Configure it to pass the \
+                 request on, or reach the store without it."
             ),
         ),
         300..=399 => unusable(format!(
-            "{shown} sends us elsewhere (HTTP {status}), and a bearer token is not taken along. Use the address \
-             it leads to."
+            "{shown} redirects to another address (HTTP {status}), and the bearer token is not sent there. Use that \
+             address directly."
         )),
         _ => unusable(format!(
-            "What answers at {shown} is not a Leasehold store (HTTP {status}, without its header). Check the URL; a \
-             proxy or a login page may stand in between."
+            "The server at {shown} is not a Leasehold store (HTTP {status}, without its header). Check the URL; a \
+             proxy or a login page may be in between."
         )),
     }
 }
 
-/// No answer, or not all of it.
+/// No answer, or an incomplete one.
 fn broken(error: &reqwest::Error, shown: &str) -> Failure {
     let why = root(error);
     if certificate(error) {
         return unusable(format!(
-            "The certificate of {shown} is not one to trust ({why}). Check the address and this machine's clock, or \
+            "The certificate of {shown} is not trusted ({why}). Check the address and this machine's clock, or \
              install the authority that signed it."
         ));
     }
-    let what = if error.is_connect() { "cannot be reached" } else { "did not answer to the end" };
+    let what = if error.is_connect() { "cannot be reached" } else { "did not finish its answer" };
     Failure::new(
         FailureKind::Unreachable,
-        format!("The store at {shown} {what} ({why}). See whether it runs and the network is up."),
+        format!("The store at {shown} {what} ({why}). Check that it runs and that the network is up."),
     )
 }
 
-/// The innermost cause. Never the URL, which the outer ones repeat.
+/// The innermost error. The outer ones repeat the URL.
 pub(super) fn root(error: &reqwest::Error) -> String {
     let mut cause: &dyn Error = error;
     while let Some(inner) = next(cause) {
@@ -182,7 +182,7 @@ pub(super) fn root(error: &reqwest::Error) -> String {
     if cause.is::<reqwest::Error>() { "no reason given".into() } else { cause.to_string() }
 }
 
-/// What is inside. An I/O error does not count what it wraps among its causes.
+/// The wrapped error. An I/O error does not list the error that it wraps as its source.
 fn next<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     match wrapped {

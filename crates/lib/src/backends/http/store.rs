@@ -1,7 +1,7 @@
 //! Our own store protocol over HTTP: the Durable Object worker, or `leasehold serve --store-api`.
 //!
-//! `docs/store-protocol.md` says what goes over the wire. Anything that does not carry its header is a
-//! proxy's word and never the store's: an error page is not an absent record.
+//! `docs/store-protocol.md` describes the protocol. An answer without its header comes from a proxy and not from the
+//! store: an error page is not an absent record.
 
 use std::time::Duration;
 
@@ -22,18 +22,18 @@ use crate::stores::{
     Version,
 };
 
-/// Everything but these is encoded, so that a key is one segment of the path.
+/// The characters that are encoded: all but these, so that a key is one segment of the path.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-/// Longest key that servers take.
+/// The longest key that servers accept.
 const KEY_MAX: usize = 512;
-/// Longest body that servers take, and a little for the answer to one.
+/// The longest body that servers accept.
 const BODY_MAX: usize = 64 * 1024;
-/// Longest page of a list: a server ends one well before.
+/// The longest page of a list; servers send shorter ones.
 const PAGE_MAX: usize = 4 * 1024 * 1024;
-/// Most keys asked for at once.
+/// The largest number of keys in one page.
 const PAGE_KEYS: usize = 500;
-/// Shorter than the patience of common servers, of which five seconds is the least, so that no request
-/// meets a connection about to close.
+/// How long an idle connection is used. It is shorter than the shortest limit of common servers, five seconds, so that
+/// the server does not close it during a request.
 const IDLE: Duration = Duration::from_secs(3);
 
 /// Opens the store at `url`. The bearer token comes from the file that `LEASEHOLD_AUTH_FILE` names.
@@ -55,10 +55,10 @@ pub fn open_as(url: &str, bearer: Option<&str>) -> Result<Box<dyn Store>, OpenEr
 struct HttpStore {
     config: Config,
     bearer: Option<HeaderValue>,
-    /// Made by the first call, and kept: a connection goes back to it only when an answer was heard to
-    /// its end, so what a call leaves unfinished is closed and never heard by the next.
+    /// Made by the first call. A connection is used again only after its answer was read to the end, so the rest of an
+    /// unfinished answer is never read by the next call.
     client: Option<Client>,
-    /// As last told.
+    /// The instance in the last answer.
     instance: String,
 }
 
@@ -93,18 +93,21 @@ impl HttpStore {
             builder = builder.no_proxy();
         }
         if !self.config.encrypted {
-            // Nothing to trust there: the system's authorities need not be read, which takes its time.
+            // No TLS is used, so the system's certificates, which take time to read, are not needed.
             builder = builder.tls_certs_only([]);
         }
         builder.build().map_err(|e| {
             Failure::new(
                 FailureKind::Unusable,
-                format!("What TLS needs could not be set up ({}).", response::root(&e)),
+                format!(
+                    "TLS could not be set up ({}). Check the certificates of this machine.",
+                    response::root(&e)
+                ),
             )
         })
     }
 
-    /// One request, whole: nothing of it is left on a connection when this returns.
+    /// Makes one request and reads its whole answer, so that nothing is left on the connection.
     async fn call(
         &mut self,
         method: Method,
@@ -130,7 +133,9 @@ impl HttpStore {
     fn path(&self, key: &str) -> Result<String, Failure> {
         let unfit = key.is_empty() || key == "." || key == ".." || key.len() > KEY_MAX || key.contains('\0');
         if unfit {
-            let message = format!("A key of this store has 1 to {KEY_MAX} bytes; {key:?} will not do.");
+            let message = format!(
+                "A key of this store has 1 to {KEY_MAX} bytes, and {key:?} is not allowed. Use another key."
+            );
             return Err(Failure::new(FailureKind::Unusable, message));
         }
         Ok(format!("/v1/k/{}", utf8_percent_encode(key, PLAIN)))
@@ -149,8 +154,10 @@ impl HttpStore {
     ) -> Result<Cas, Failure> {
         let path = self.path(key)?;
         if body.len() > BODY_MAX {
-            let message =
-                format!("A record of this store has at most {BODY_MAX} bytes; this one has {}.", body.len());
+            let message = format!(
+                "A record of this store has at most {BODY_MAX} bytes, and this one has {}. Write less.",
+                body.len()
+            );
             return Err(Failure::new(FailureKind::Unusable, message));
         }
         let answer = self
@@ -197,9 +204,10 @@ impl Store for HttpStore {
             lock_dir: None,
             spacing: Duration::ZERO,
             pushes: false,
-            durability: "what the server acknowledged survives as its own store keeps it",
+            durability: "the server's own store keeps acknowledged writes",
             caution: open.then(|| {
-                "the connection is not encrypted: whoever can listen learns the bearer token".to_owned()
+                "the connection is not encrypted, so others on the network can read the bearer token"
+                    .to_owned()
             }),
         }
     }
@@ -229,7 +237,7 @@ impl Store for HttpStore {
             let page = self.page(prefix, &after, PAGE_KEYS.min(limit - found.len())).await?;
             let more = page.more;
             for entry in page.keys {
-                // In order and never twice, or a list without an end could be made of it.
+                // Keys must be in order and unique, or a list might never end.
                 let body = entry.body.map(|body| BASE64_STANDARD.decode(body)).transpose();
                 let sound = entry.key > after && entry.key.starts_with(prefix);
                 let Some(body) = body.ok().filter(|_| sound) else {
@@ -278,14 +286,14 @@ impl Examine for HttpStore {
             (false, true) => (RemarkLevel::Good, "The connection does not leave this machine."),
             (false, false) => (
                 RemarkLevel::Weak,
-                "The connection is not encrypted: whoever can listen learns the bearer token. Use https.",
+                "The connection is not encrypted, so others on the network can read the bearer token. Use https.",
             ),
         };
         let bearer = match self.bearer {
             Some(_) => (RemarkLevel::Good, "Requests carry the bearer token from LEASEHOLD_AUTH_FILE."),
             None => (
                 RemarkLevel::Weak,
-                "Requests carry no bearer token, and the server takes them: so it does from everybody.",
+                "Requests have no bearer token, so the server accepts requests from everybody.",
             ),
         };
         let remark =

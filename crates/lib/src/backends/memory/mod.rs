@@ -1,4 +1,4 @@
-//! A store in this process's memory, for tests and for trying things out.
+//! A store in this process's memory, for tests and experiments.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,7 +16,7 @@ use crate::stores::{Cas, Clock, Examine, Failure, Listed, Store, StoreFacts, Sto
 /// The URL of every memory store.
 pub const MEMORY: &str = "memory:";
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
@@ -30,7 +30,7 @@ pub(super) const BACKEND: Backend = Backend {
     target: None,
 };
 
-/// A map that every clone shares. Each clone is a [`Store`] handle of its own.
+/// A map that every clone shares. Each clone is a separate [`Store`] handle.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     instance: String,
@@ -40,7 +40,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Shared {
     records: BTreeMap<String, MemoryRecord>,
-    /// The time, where a test sets it by hand.
+    /// The time, if a test sets it.
     manual: Option<BootTime>,
 }
 
@@ -68,7 +68,7 @@ impl MemoryRecord {
 }
 
 impl MemoryStore {
-    /// An empty map with an identity of its own.
+    /// An empty map with a new identity.
     pub fn new() -> Result<Self, Failure> {
         Ok(Self { instance: format!("{:032x}", crate::random::seed()), shared: Arc::default() })
     }
@@ -80,7 +80,7 @@ impl MemoryStore {
         Ok(store)
     }
 
-    /// Sets the clock of every handle; from here on it moves only by this call.
+    /// Sets the clock of every handle. From then on it moves only by this call.
     pub fn set_time(&self, now: BootTime) {
         self.lock().manual = Some(now);
     }
@@ -104,7 +104,7 @@ impl Store for MemoryStore {
             lock_dir: None,
             spacing: Duration::ZERO,
             pushes: false,
-            durability: "Nothing outlives this process.",
+            durability: "Everything is lost when this process ends.",
             caution: None,
         }
     }
@@ -130,7 +130,7 @@ impl Store for MemoryStore {
     async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {
         let shared = self.lock();
         let now = shared.now();
-        // Keys with the prefix sort from the prefix on, so whichever bound lies further is the start.
+        // Keys with the prefix sort after the prefix, so the start is the larger of the two bounds.
         let start = if after >= prefix { Bound::Excluded(after) } else { Bound::Included(prefix) };
         let found = shared
             .records

@@ -1,4 +1,4 @@
-//! Objects by their own names: what records are made of, and what targets use directly.
+//! Objects by their names, for the store and for targets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use super::response::{self, Put};
 use super::wire::{CallNote, ObjectAnswer};
 use crate::stores::{Cas, Failure, FailureKind, Version};
 
-/// Names asked for at once.
+/// The number of names in one page.
 const PAGE: usize = 1_000;
 
-/// A bucket, and the way to it.
+/// A bucket, and a client for it.
 pub(super) struct Bucket {
     pub config: Config,
     vars: Vars,
-    /// What happened when credentials were last asked for.
+    /// The note of the last request for credentials.
     credentials: CallNote,
     /// Made by the first call.
     client: Option<Arc<Client>>,
@@ -31,7 +31,7 @@ pub(super) struct Bucket {
 
 /// An object that was read.
 pub(super) struct Fetched {
-    /// Nothing: it is larger than was asked for.
+    /// None if it is larger than the limit.
     pub bytes: Option<Bytes>,
     pub version: Version,
     pub age: Option<Duration>,
@@ -41,23 +41,23 @@ pub(super) struct Fetched {
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListedObject {
-    /// Its whole name.
+    /// Its full name.
     pub name: String,
     /// How long ago it was written, by the server's clocks.
     pub age: Option<Duration>,
 }
 
-/// What is put.
+/// The kind of object that is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PutKind {
-    /// Text that changes in place.
+    /// Text that is replaced.
     Record,
     /// Bytes that never change.
     Payload,
 }
 
 impl Bucket {
-    /// Reaches nothing yet.
+    /// Contacts nothing yet.
     pub fn new(config: Config, vars: Vars) -> Self {
         Self { config, vars, credentials: CallNote::default(), client: None }
     }
@@ -71,16 +71,16 @@ impl Bucket {
     }
 
     pub fn failure(&self, note: &CallNote) -> Failure {
-        response::failure(&self.config, &note.told(), &self.credentials.told())
+        response::failure(&self.config, &note.report(), &self.credentials.report())
     }
 
-    /// The field that the provider's condition is about.
+    /// The field that the provider compares.
     fn version(&self, e_tag: Option<String>, version: Option<String>) -> Option<Version> {
         let field = if self.config.provider == Provider::Google { version } else { e_tag };
         field.map(Version)
     }
 
-    /// The bucket of the one object that a URL names, and the object's name. Reaches nothing.
+    /// The bucket of the object that a URL names, and the object's name. Contacts nothing.
     pub(super) fn of_object(
         provider: Provider,
         url: &str,
@@ -96,32 +96,32 @@ impl Bucket {
         Ok((Self::new(config, vars.unwrap_or_else(client::environment)), name))
     }
 
-    /// Whose bucket it is, and where.
+    /// The name of its server, with the account.
     pub(super) fn server(&self) -> String {
         let Config { provider, bucket, account, endpoint, .. } = &self.config;
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         format!("{}:{}/{bucket} {}", provider.title(), text(account), text(endpoint))
     }
 
-    /// The object at `path`, if there is one; its content, if that has at most so many bytes.
+    /// The object at `path`, if there is one, with its content, if that has at most `most` bytes.
     pub(super) async fn fetch(&mut self, path: &Path, most: u64) -> Result<Option<Fetched>, Failure> {
         let client = self.client()?;
         let note = CallNote::default();
         let options = || GetOptions { extensions: note.extensions(), ..GetOptions::default() };
         let mut got = client.bucket.get_opts(path, options()).await;
         if got.is_err() && note.cut_short() {
-            // The server hung up on a connection that had been idle. A read may be made twice.
+            // The server closed an idle connection. A read may be repeated.
             got = client.bucket.get_opts(path, options()).await;
         }
         let got = match got {
             Ok(got) => got,
-            Err(_) if response::absent(&note.told()) => return Ok(None),
+            Err(_) if response::absent(&note.report()) => return Ok(None),
             Err(_) => return Err(self.failure(&note)),
         };
         let Some(version) = self.version(got.meta.e_tag.clone(), got.meta.version.clone()) else {
             return Err(self.failure(&note));
         };
-        let age = |note: &CallNote| note.told().answer.unwrap_or_default().age();
+        let age = |note: &CallNote| note.report().answer.unwrap_or_default().age();
         if got.meta.size > most {
             return Ok(Some(Fetched { bytes: None, version, age: age(&note), note }));
         }
@@ -134,7 +134,7 @@ impl Bucket {
         Ok(Some(Fetched { bytes: Some(bytes), version, age: age(&note), note }))
     }
 
-    /// One conditional put: nothing expected means create.
+    /// A conditional put. Without an expected version it creates the object.
     pub(super) async fn put_at(
         &mut self,
         path: &Path,
@@ -160,11 +160,12 @@ impl Bucket {
         };
         options.attributes.insert(Attribute::ContentType, content_type.into());
         if kind == PutKind::Record {
-            // A bucket behind a cache would otherwise answer with what was true a while ago.
+            // So that a cache in front of the bucket does not answer with an old version.
             options.attributes.insert(Attribute::CacheControl, "no-store".into());
         }
         let done = client.bucket.put_opts(path, bytes, options).await;
-        let judged = response::put(&self.config, &note.told(), &self.credentials.told(), expected.is_none());
+        let judged =
+            response::put(&self.config, &note.report(), &self.credentials.report(), expected.is_none());
         match (judged, done) {
             (Put::Refused, _) => Cas::Conflict,
             (Put::Open(failure), _) => Cas::Unknown(failure),
@@ -176,8 +177,7 @@ impl Bucket {
         }
     }
 
-    /// Objects whose names start with `folder`, which ends in a slash; the first of them, if they are more than so
-    /// many pages.
+    /// The objects whose names start with `folder`, which ends in a slash; at most `pages` pages.
     pub(super) async fn seen_in(&mut self, folder: &str, pages: usize) -> Result<Vec<ListedObject>, Failure> {
         let mut found = Vec::new();
         let mut page_token = None;
@@ -197,7 +197,7 @@ impl Bucket {
         Ok(found)
     }
 
-    /// One page of the names that start with `start`, after `offset`; and what was answered.
+    /// One page of the names that start with `start`, after `offset`; and the note of the call.
     pub(super) async fn page(
         &mut self,
         start: &str,
@@ -214,11 +214,11 @@ impl Bucket {
             ..PaginatedListOptions::default()
         };
         let page = client.bucket.list_paginated(Some(start), options).await;
-        let answer = note.told().answer.filter(|answer| answer.xml);
+        let answer = note.report().answer.filter(|answer| answer.xml);
         page.ok().zip(answer).ok_or_else(|| self.failure(&note))
     }
 
-    /// Takes an object away, whatever it is.
+    /// Removes an object.
     pub(super) async fn discard(&mut self, path: &Path) -> Result<(), Failure> {
         let client = self.client()?;
         client.bucket.delete(path).await.map_err(|_| {

@@ -1,4 +1,4 @@
-//! From a configuration and an environment to a client of object_store.
+//! Makes a client of object_store from a configuration and environment variables.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use super::erase::{Eraser, Signer};
 use super::wire::{CallNote, Connector};
 use crate::stores::{Failure, FailureKind};
 
-/// Settings as an environment has them.
+/// Environment variables.
 pub type Vars = Vec<(String, String)>;
 
-/// What is asked of a client library.
+/// The operations that are needed of the client library.
 pub trait ListableStore: ObjectStore + PaginatedListStore {}
 impl<T: ObjectStore + PaginatedListStore> ListableStore for T {}
 
-/// What the first call makes.
+/// The clients, which the first call makes.
 pub struct Client {
     /// Reads, writes and lists.
     pub bucket: Arc<dyn ListableStore>,
-    /// Takes marks away.
+    /// Removes marks.
     pub eraser: Eraser,
 }
 
-/// The variables of this process that are text.
+/// The variables of this process that are UTF-8.
 pub fn environment() -> Vars {
     std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
 }
 
-/// A client; `credentials` notes what happened when they were asked for. Reaches nothing yet.
+/// Makes a client; `credentials` notes the requests for credentials. Contacts nothing yet.
 pub fn connect(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Failure> {
     match config.provider {
         Provider::S3 => s3(config, vars, credentials),
@@ -55,7 +55,7 @@ fn client(
     Ok(Client { bucket: Arc::new(bucket), eraser: Eraser { http, bucket: address, signer } })
 }
 
-/// A repeated write of a write that landed would be told that somebody else was first.
+/// No retries: a repeated write would find its own first attempt and report a conflict.
 fn never_again() -> RetryConfig {
     RetryConfig { backoff: BackoffConfig::default(), max_retries: 0, ..RetryConfig::default() }
 }
@@ -67,7 +67,7 @@ fn connector(endpoint: Option<&String>, credentials: &CallNote) -> Result<Connec
     Ok(Connector { http, credentials: credentials.clone() })
 }
 
-/// The settings under one prefix, with the library's own name for each that it knows.
+/// The variables with one prefix that the library knows, with the library's key for each.
 fn settings<K: std::str::FromStr>(vars: &Vars, prefix: &str) -> Vec<(K, String)> {
     let ours = vars.iter().filter(|(name, _)| name.starts_with(prefix));
     ours.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value.clone()))).collect()
@@ -82,7 +82,7 @@ fn s3(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Fa
         builder = builder.with_region(region);
     }
     if let Some(endpoint) = &config.endpoint {
-        // The more special of two settings, so that a variable does not win over the URL.
+        // The more specific of two settings, so that a variable does not override the URL.
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
     }
     let endpoint = builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint);
@@ -99,10 +99,10 @@ fn s3(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Fa
     if one_key_only[0] != one_key_only[1] {
         return Err(denied(config, "Only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set"));
     }
-    if told_not_to_ask(vars) && !has_credentials(&builder) {
+    if metadata_disabled(vars) && !has_credentials(&builder) {
         return Err(denied(
             config,
-            "No credentials for S3 were found, and AWS_EC2_METADATA_DISABLED keeps us from asking the machine's \
+            "No credentials for S3 were found, and AWS_EC2_METADATA_DISABLED forbids the use of the machine's \
              metadata service",
         ));
     }
@@ -128,15 +128,15 @@ fn s3(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Fa
     client(config, &connector, bucket, signer, host.trim_end_matches('/').into())
 }
 
-/// Amazon's own tools ask nobody then. The library does not know the setting.
-fn told_not_to_ask(vars: &Vars) -> bool {
+/// Whether the metadata service must not be used. Amazon's tools know this setting, the library does not.
+fn metadata_disabled(vars: &Vars) -> bool {
     let set = |(name, value): &(String, String)| {
         name == "AWS_EC2_METADATA_DISABLED" && value.trim().eq_ignore_ascii_case("true")
     };
     vars.iter().any(set)
 }
 
-/// Anything that the library prefers to the metadata service.
+/// Whether there are credentials that the library uses before the metadata service.
 fn has_credentials(builder: &AmazonS3Builder) -> bool {
     use AmazonS3ConfigKey::{
         AccessKeyId, ContainerAuthorizationTokenFile, ContainerCredentialsFullUri,
@@ -176,7 +176,7 @@ fn google(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client
 fn azure(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Failure> {
     let mut builder = MicrosoftAzureBuilder::new();
     let also = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, value)| value);
-    // Names that Azure's own command line uses and the library does not know.
+    // Variables of Azure's command line that the library does not know.
     if let Some(account) = also("AZURE_STORAGE_ACCOUNT") {
         builder = builder.with_account(account);
     }
@@ -218,13 +218,13 @@ fn denied(config: &Config, what: &str) -> Failure {
     Failure::new(FailureKind::Denied, format!("{what}. {}.", config.provider.credentials()))
 }
 
-/// The library's own words are not repeated: they may quote the setting they dislike.
+/// The library's message is not repeated, because it may quote a secret setting.
 fn unbuilt(config: &Config) -> Failure {
     Failure::new(
         FailureKind::Unusable,
         format!(
             "The settings for {} in the environment cannot be used: a key file is missing or damaged, or a value \
-             is not what it should be. {}.",
+             is wrong. {}.",
             config.provider.title(),
             config.provider.credentials()
         ),
@@ -241,7 +241,7 @@ mod tests {
         connect(&config, &vars, &CallNote::default())
     }
 
-    /// Nothing is reached here: a client is made, or not.
+    /// Contacts nothing: a client is made, or not.
     #[test]
     fn nobody_is_asked_for_credentials_who_must_not_be() {
         const OFF: &str = "AWS_EC2_METADATA_DISABLED";

@@ -1,4 +1,4 @@
-//! Which bucket: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`, with parameters.
+//! Reads a URL: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX`, `az://CONTAINER/PREFIX`, with parameters.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use object_store::path::Path;
 use super::shown;
 use crate::text::{did_you_mean, percent_decoded};
 
-/// Leaves room for the longest key in the 1024 bytes a name may have.
+/// The longest prefix. It leaves room for the longest key in the 1024 bytes of a name.
 const PREFIX_MAX: usize = 400;
 
-/// Variables that name an endpoint of S3, in the order in which the library prefers them.
+/// The variables for an endpoint of S3, in the library's order of preference.
 pub(super) const S3_ENDPOINTS: [&str; 3] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
 
-/// Whose protocol is spoken.
+/// The provider, with its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
-    /// Amazon S3 and everything that speaks like it.
+    /// Amazon S3 and compatible servers.
     S3,
     /// Google Cloud Storage.
     Google,
@@ -25,7 +25,7 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// How its URLs begin.
+    /// The scheme of its URLs.
     pub const fn scheme(self) -> &'static str {
         match self {
             Self::S3 => "s3",
@@ -34,7 +34,7 @@ impl Provider {
         }
     }
 
-    /// What people call it.
+    /// Its name for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::S3 => "S3",
@@ -43,17 +43,17 @@ impl Provider {
         }
     }
 
-    /// What a bucket is called there.
+    /// Its word for a bucket.
     pub fn bucket(self) -> &'static str {
         if self == Self::Azure { "container" } else { "bucket" }
     }
 
-    /// Two writes of one object that are closer than this may be turned away: Google takes about one a second.
+    /// The shortest time between two writes of one object: Google allows about one each second.
     pub fn spacing(self) -> Duration {
         if self == Self::Google { Duration::from_secs(1) } else { Duration::ZERO }
     }
 
-    /// Where credentials come from.
+    /// A sentence that says how to give credentials.
     pub fn credentials(self) -> &'static str {
         match self {
             Self::S3 => {
@@ -68,7 +68,7 @@ impl Provider {
         }
     }
 
-    /// The version of no object: an ETag that nothing has, a generation before the first. Written as versions are there.
+    /// A version that no object has, in the provider's format: an ETag, or a generation before the first.
     pub fn no_version(self) -> &'static str {
         match self {
             Self::S3 => "\"00000000000000000000000000000000\"",
@@ -86,18 +86,18 @@ impl Provider {
     }
 }
 
-/// A bucket, and a corner of it.
+/// A bucket and a prefix in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Whose.
+    /// The provider.
     pub provider: Provider,
     /// The URL as it may be shown.
     pub shown: String,
     /// The bucket or container.
     pub bucket: String,
-    /// Before every name: empty, or ends in a slash.
+    /// The prefix of every name: empty, or ends in a slash.
     pub base: String,
-    /// Where the provider is reached, if not where it usually is.
+    /// The endpoint, if it is not the provider's usual one.
     pub endpoint: Option<String>,
     /// The region, on S3.
     pub region: Option<String>,
@@ -108,7 +108,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads a URL; the error is a sentence, and repeats nothing that may be secret.
+    /// Reads a URL. The error is a sentence that repeats nothing that may be secret.
     pub fn parse(provider: Provider, url: &str) -> Result<Self, String> {
         let scheme = provider.scheme();
         let what = provider.bucket().to_uppercase();
@@ -141,7 +141,7 @@ impl Config {
         Ok(config)
     }
 
-    /// With the endpoint that the library takes from the variables, so that a wrong one is named when it fails.
+    /// Adds the endpoint that the library takes from the variables, so that error messages can name it.
     pub fn with_endpoint_of(mut self, vars: &[(String, String)]) -> Self {
         if self.provider == Provider::S3 && self.endpoint.is_none() {
             let set = |name: &&str| vars.iter().find(|(other, _)| other == name).map(|(_, value)| value);
@@ -163,35 +163,38 @@ impl Config {
             ));
         }
         let value = percent_decoded(value).filter(|v| !v.is_empty() && !v.chars().any(char::is_control));
-        let value = value.ok_or_else(|| format!("The parameter {name:?} of the URL has no usable value."))?;
+        let value = value.ok_or_else(|| {
+            format!("The parameter {name:?} of the URL has no usable value. Write {name}=VALUE.")
+        })?;
         match name {
             "endpoint" => self.endpoint = Some(checked_endpoint(&value)?),
             "region" => self.region = Some(value),
             "account" => self.account = Some(value),
-            _ => {
-                self.virtual_host = match value.as_str() {
-                    "path" => false,
-                    "virtual" => true,
-                    _ => return Err("The parameter \"style\" is either path or virtual.".into()),
-                }
-            }
+            _ => self.virtual_host = match value.as_str() {
+                "path" => false,
+                "virtual" => true,
+                _ => return Err(
+                    "The parameter \"style\" is neither path nor virtual. Write style=path or style=virtual."
+                        .into(),
+                ),
+            },
         }
         Ok(())
     }
 }
 
-/// An endpoint without anything secret in it and without a slash at its end.
+/// An endpoint without a slash at its end; an error if it may contain a secret.
 pub fn checked_endpoint(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     match host {
         Some(host) if !host.is_empty() && !host.starts_with('/') && !host.contains(['@', '?', '#', ' ']) => {
             Ok(text.trim_end_matches('/').into())
         }
-        _ => Err("The endpoint is http:// or https:// with a host, without a user or parameters.".into()),
+        _ => Err("The endpoint is not a plain address. Write http://HOST or https://HOST, without a user or parameters.".into()),
     }
 }
 
-/// What comes before every key.
+/// The prefix before every key.
 fn base(prefix: &str) -> Result<String, String> {
     let prefix = prefix.trim_matches('/');
     if prefix.is_empty() {
@@ -203,8 +206,8 @@ fn base(prefix: &str) -> Result<String, String> {
     let ends = |part: &str| part.ends_with('.') || part.contains('\\');
     if Path::parse(prefix).is_err() || prefix.split('/').any(ends) {
         return Err(
-            "The prefix has a part that not every provider keeps: an empty one, one that ends in a dot, \
-             a backslash or a control character. Use another prefix."
+            "The prefix has a part that not every provider allows: an empty one, one that ends in a dot, \
+             or one with a backslash or a control character. Use another prefix."
                 .into(),
         );
     }

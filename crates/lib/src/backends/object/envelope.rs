@@ -1,29 +1,29 @@
-//! What an object holds: a line with the write id, then the body.
+//! The content of an object: a line with the write id, then the body.
 //!
-//! The line makes every object different from every other, and so its ETag, which on S3 is a hash of
-//! the content: without it a record that returns to an earlier state would take an old writer's word.
-//! A person who opens the object in a bucket browser sees one line and the record.
+//! Because of this line each object has another content, and so another ETag, which on S3 is a hash of the content.
+//! Without it, a record that returns to an earlier state would accept a stale write. A person who opens the object
+//! in a browser sees one line and the record.
 
 use leasehold_core::ids::WriteId;
 
-/// How a record begins.
+/// The first bytes of a record.
 const RECORD: &str = "leasehold record ";
-/// How a removed record begins. Shorter, so that its size alone tells it in a listing.
+/// The first bytes of the mark of a removed record. It is shorter, so that a listing can tell it by its size.
 const REMOVED: &str = "removed ";
-/// Digits of a write id.
+/// The number of digits of a write id.
 const ID: usize = 32;
 
-/// The smallest object that is a record.
+/// The size of the smallest record.
 pub const LEAST: u64 = (RECORD.len() + ID + 1) as u64;
 
-/// What an object turned out to be.
+/// The kind of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ObjectContent {
     /// A record, with its body.
     Record(Vec<u8>),
     /// The mark of a record that was removed.
     Removed,
-    /// Something else's.
+    /// An object that Leasehold did not write.
     Foreign,
 }
 
@@ -39,7 +39,7 @@ pub fn removed(write: WriteId) -> Vec<u8> {
     format!("{REMOVED}{write}\n").into_bytes()
 }
 
-/// What `bytes` are.
+/// Reads an object.
 pub fn open(bytes: &[u8]) -> ObjectContent {
     let body = |start: &str| {
         let rest = bytes.strip_prefix(start.as_bytes())?;

@@ -1,5 +1,5 @@
-//! Takes away the marks that removed records leave: a DELETE with a condition, which object_store has
-//! not. Only ever of a mark, after the removal is done; whether it works changes no answer.
+//! Deletes the marks that removed records leave, by a DELETE with a condition, which object_store does not have. It
+//! is used only for marks, after the removal is done, and its result changes no answer.
 
 use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::azure::{AzureAuthorizer, AzureCredentialProvider};
@@ -13,11 +13,11 @@ use super::config::Provider;
 use super::wire::CallNote;
 use crate::stores::Version;
 
-/// How requests are signed.
+/// The way to sign requests.
 pub enum Signer {
     /// For a region of S3.
     S3(AwsCredentialProvider, String),
-    /// By a token.
+    /// With a token.
     Google(GcpCredentialProvider),
     /// For an account on Azure.
     Azure(AzureCredentialProvider, String),
@@ -25,22 +25,22 @@ pub enum Signer {
 
 /// Deletes marks.
 pub struct Eraser {
-    /// Where requests go.
+    /// The client.
     pub http: HttpClient,
     /// The address of the bucket, without a slash at its end.
     pub bucket: String,
-    /// How they are signed.
+    /// The way to sign requests.
     pub signer: Signer,
 }
 
 impl Eraser {
-    /// Whether a DELETE on a version that the object does not have is refused. Not every server that
-    /// speaks like S3 looks at the condition.
+    /// Whether the server refuses a DELETE of another version. Not every server compatible with S3 checks the
+    /// condition.
     pub async fn refuses_another(&self, path: &Path) -> bool {
         self.delete(path, Provider::S3.no_version()).await == Some(412)
     }
 
-    /// Deletes the object if that is still its version; whether it is gone, or another one is there now.
+    /// Deletes the object if it still has that version. Returns whether the version is gone.
     pub async fn erase(&self, path: &Path, version: &Version) -> bool {
         matches!(self.delete(path, &version.0).await, Some(200..=299 | 404 | 412))
     }
@@ -75,7 +75,7 @@ impl Eraser {
     }
 }
 
-/// A name as it is written in an address.
+/// A name, encoded for a URL.
 fn encoded(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'/');
     name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()

@@ -1,5 +1,5 @@
-//! S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage: a store of one object per record, and targets that are
-//! objects.
+//! S3 and compatible servers, Google Cloud Storage, Azure Blob Storage: a store with one object for each record, and targets
+//! that are objects.
 
 mod bucket;
 mod client;
@@ -20,7 +20,7 @@ use super::{AsStore, AsTarget, Backend, OpenError, Scheme};
 use crate::stores::Examine;
 use crate::targets::{Target, TargetError};
 
-/// What the list of backends says of S3.
+/// The entry of S3 in the list of backends.
 pub(super) const S3: Backend = backend(
     &S3_ENDPOINTS,
     AsStore::new(&[Scheme { name: Provider::S3.scheme(), example: "s3://BUCKET/PREFIX" }], |url, _, _| {
@@ -31,7 +31,7 @@ pub(super) const S3: Backend = backend(
     }),
 );
 
-/// What it says of Google Cloud Storage.
+/// The entry of Google Cloud Storage in the list of backends.
 pub(super) const GOOGLE: Backend = backend(
     &["GOOGLE_BASE_URL"],
     AsStore::new(
@@ -43,7 +43,7 @@ pub(super) const GOOGLE: Backend = backend(
     }),
 );
 
-/// What it says of Azure Blob Storage.
+/// The entry of Azure Blob Storage in the list of backends.
 pub(super) const AZURE: Backend = backend(
     &[
         "AZURE_STORAGE_ACCOUNT",

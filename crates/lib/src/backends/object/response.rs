@@ -1,70 +1,70 @@
-//! What an answer means. Decided by its status, and by the provider's word for it where one status
-//! has two meanings; never by the error the client library made of it.
+//! Reads answers: by the HTTP status, and by the provider's error code if a status has two meanings. The client
+//! library's own errors are not used.
 
 use super::config::{Config, Provider};
 use super::wire::{BrokenCall, CallReport, ObjectAnswer};
 use crate::stores::{Failure, FailureKind};
 
-/// What became of a conditional write.
+/// The outcome of a conditional write.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It was taken.
+    /// It was made.
     Taken,
-    /// It was certainly not: the condition did not hold.
+    /// It was certainly not made: the condition did not hold.
     Refused,
-    /// It may have been taken.
+    /// It may have been made.
     Open(Failure),
 }
 
-/// Judges a conditional write; `create`: nothing was to be there.
-pub fn put(config: &Config, told: &CallReport, credentials: &CallReport, create: bool) -> Put {
-    let Some(answer) = &told.answer else { return Put::Open(failure(config, told, credentials)) };
+/// The outcome of a conditional write; `create`: the object must not have existed.
+pub fn put(config: &Config, report: &CallReport, credentials: &CallReport, create: bool) -> Put {
+    let Some(answer) = &report.answer else { return Put::Open(failure(config, report, credentials)) };
     let missing = ["NoSuchKey", "BlobNotFound"].contains(&answer.code.as_str());
     match answer.status {
         200..=299 => Put::Taken,
-        // Azure says it too of a blob that a lease of its own guards, which is no change of the blob.
+        // Azure also uses it for a blob with an Azure lease, which is no changed blob.
         412 if config.provider != Provider::Azure => Put::Refused,
         412 if ["ConditionNotMet", "TargetConditionNotMet"].contains(&answer.code.as_str()) => Put::Refused,
-        // S3 says so of a key that vanished; a bucket that vanished is another matter.
+        // S3 uses it for a key that was removed. A missing bucket has another code.
         404 if !create && missing => Put::Refused,
-        // Any other 409 is S3's "two at once, ask again", and nobody may have won.
+        // Any other 409 is S3's conflict of two requests, of which perhaps none succeeded.
         409 if create && config.provider == Provider::Azure && answer.code == "BlobAlreadyExists" => {
             Put::Refused
         }
-        _ => Put::Open(failure(config, told, credentials)),
+        _ => Put::Open(failure(config, report, credentials)),
     }
 }
 
-/// Whether a read was told that nothing is there.
-pub fn absent(told: &CallReport) -> bool {
+/// Whether a read's answer was that there is no object.
+pub fn absent(report: &CallReport) -> bool {
     let absent =
         |a: &ObjectAnswer| a.status == 404 && ["NoSuchKey", "BlobNotFound"].contains(&a.code.as_str());
-    told.answer.as_ref().is_some_and(absent)
+    report.answer.as_ref().is_some_and(absent)
 }
 
-/// Why a call failed.
-pub fn failure(config: &Config, told: &CallReport, credentials: &CallReport) -> Failure {
-    let (kind, message) = match (&told.answer, &told.broken) {
+/// The failure of a call.
+pub fn failure(config: &Config, report: &CallReport, credentials: &CallReport) -> Failure {
+    let (kind, message) = match (&report.answer, &report.broken) {
         (Some(answer), _) => answered(config, answer),
         (None, Some(broken)) => cut(config, broken),
-        (None, None) if told.asked => (
+        (None, None) if report.asked => (
             FailureKind::Unreachable,
             format!("{} stopped in the middle of its answer. Try again.", host(config)),
         ),
         (None, None) => uncredited(config, credentials),
     };
-    match &told.answer {
+    match &report.answer {
         Some(answer) if leased_by_azure(answer) => Failure::not_written(kind, message),
         _ => Failure::new(kind, message),
     }
 }
 
-/// Somebody has taken out Azure's own lease on the object.
+/// Whether the object has an Azure lease.
 fn leased_by_azure(answer: &ObjectAnswer) -> bool {
     answer.status == 412 && answer.code.starts_with("LeaseId")
 }
 
-/// Who is spoken to.
+/// The server's name, for messages.
 fn host(config: &Config) -> String {
     match &config.endpoint {
         Some(endpoint) => format!("The {} endpoint {endpoint}", config.provider.title()),
@@ -84,27 +84,19 @@ fn cut(config: &Config, broken: &BrokenCall) -> (FailureKind, String) {
     (FailureKind::Unreachable, format!("{host} did not answer ({why}). Check the network and try again."))
 }
 
-/// There was nothing to sign a request with.
+/// There were no credentials to sign a request.
 fn uncredited(config: &Config, credentials: &CallReport) -> (FailureKind, String) {
     let (title, hint) = (config.provider.title(), config.provider.credentials());
     match &credentials.answer {
         Some(answer) if answer.status >= 500 || answer.status == 429 => (
             FailureKind::Unreachable,
-            format!(
-                "The service that gives credentials for {title} is in trouble ({}). Try again.",
-                answer.status
-            ),
+            format!("The service for credentials of {title} failed ({}). Try again.", answer.status),
         ),
         Some(answer) if !answer.good() => (
             FailureKind::Denied,
-            format!(
-                "Credentials for {title} were refused where they are given out ({}). {hint}.",
-                answer.status
-            ),
+            format!("The service for credentials of {title} refused them ({}). {hint}.", answer.status),
         ),
-        _ => {
-            (FailureKind::Denied, format!("No credentials for {title} were found that can be used. {hint}."))
-        }
+        _ => (FailureKind::Denied, format!("No usable credentials for {title} were found. {hint}.")),
     }
 }
 
@@ -118,7 +110,7 @@ fn answered(config: &Config, answer: &ObjectAnswer) -> (FailureKind, String) {
         return (
             FailureKind::Unusable,
             format!(
-                "{host} answered {said}, but not as an object store does: a proxy, a login page or another service \
+                "{host} answered {said}, but not as an object store: a proxy, a login page or another service \
              answered instead. Check the endpoint and any proxy in between."
             ),
         );
@@ -138,7 +130,7 @@ fn answered(config: &Config, answer: &ObjectAnswer) -> (FailureKind, String) {
             FailureKind::Denied,
             format!(
                 "{host} does not let these credentials use the {what} {bucket:?} ({said}). Check them; they need to read, \
-             write and list there (without the right to list, what is absent looks forbidden)."
+             write and list there (without permission to list, a missing object looks forbidden)."
             ),
         ),
         404 if ["NoSuchBucket", "ContainerNotFound"].contains(&answer.code.as_str()) => (
@@ -156,22 +148,22 @@ fn answered(config: &Config, answer: &ObjectAnswer) -> (FailureKind, String) {
         ),
         409 => (
             FailureKind::Unreachable,
-            format!("{host} met another request for the same object and did not decide ({said}). Try again."),
+            format!("{host} had another request for the same object at the same time ({said}). Try again."),
         ),
         _ if leased_by_azure(answer) => (
             FailureKind::Unusable,
             format!(
-                "{host} lets nobody write an object in the {what} {bucket:?} because somebody has taken out Azure's own \
-             lease on it ({said}): nothing was written. Break that lease (az storage blob lease break)."
+                "{host} allows no write of an object in the {what} {bucket:?}, because the object has an Azure lease \
+             ({said}): nothing was written. Break that lease (az storage blob lease break)."
             ),
         ),
         429 => slow(&host, &said),
         503 if answer.code == "SlowDown" || answer.code == "ServerBusy" => slow(&host, &said),
-        408 | 500..=599 => (FailureKind::Unreachable, format!("{host} is in trouble ({said}). Try again.")),
+        408 | 500..=599 => (FailureKind::Unreachable, format!("{host} failed ({said}). Try again.")),
         _ => (
             FailureKind::Unusable,
             format!(
-                "{host} answered {said}, which no lease can be kept with. Check the endpoint and that it supports \
+                "{host} answered {said}, so no lease can be kept there. Check the endpoint, and that it supports \
              conditional writes."
             ),
         ),
@@ -180,7 +172,7 @@ fn answered(config: &Config, answer: &ObjectAnswer) -> (FailureKind, String) {
 
 fn slow(host: &str, said: &str) -> (FailureKind, String) {
     let message = format!(
-        "{host} asks for fewer requests ({said}): this is back-pressure, not loss. Use a longer ttl or fewer waiters."
+        "{host} asks for fewer requests ({said}): this is back-pressure, and nothing was lost. Use a longer ttl or fewer waiters."
     );
     (FailureKind::Unreachable, message)
 }

@@ -1,10 +1,10 @@
-//! S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage: one object per record.
+//! A store in S3 and compatible servers, Google Cloud Storage or Azure Blob Storage: one object for each record.
 //!
-//! A record is replaced by a conditional put (`If-Match`, or the generation on Google) and created by
-//! one that wants nothing there. What the answer means is decided in [`super::response`] from the status
-//! that [`super::wire`] saw. Ages are `Date` minus `Last-Modified` of one response. Not all of
-//! them can remove on a condition, so a removed record first becomes a short mark that reads as absent,
-//! and the mark is taken away where that is safe (docs/decisions/0011).
+//! A record is replaced by a conditional put (`If-Match`, or the generation on Google), and created by a put with the
+//! condition that there is no object. [`super::response`] reads the answer from the status that [`super::wire`] saw.
+//! An age is `Date` minus `Last-Modified` of one response. Not all servers can remove under a condition. So a removed
+//! record first becomes a short mark that reads as absent, and the mark is removed where that is safe
+//! (docs/decisions/0011).
 
 mod name;
 
@@ -25,11 +25,11 @@ use crate::stores::{
     Version,
 };
 
-/// `Date` and `Last-Modified` are whole seconds, each cut off by itself.
+/// `Date` and `Last-Modified` are both rounded down to seconds.
 const RESOLUTION: Duration = Duration::from_secs(2);
-/// Many machines stamp and answer.
+/// Many servers write and answer, each with its own clock.
 const JUMP: Duration = Duration::from_secs(3);
-/// No record is near this; whatever is larger is not one, and not worth fetching.
+/// Much larger than any record, so a larger object is not fetched.
 const LARGEST: u64 = 4 << 20;
 /// How many pages a listing may have.
 const PAGES: usize = 10_000;
@@ -37,13 +37,13 @@ const PAGES: usize = 10_000;
 /// Records in a bucket.
 pub struct ObjectBucket {
     bucket: Bucket,
-    /// Whether a DELETE is refused if its condition does not hold; not known before the first.
+    /// Whether the server refuses a DELETE whose condition does not hold; None before the first.
     erases: Option<bool>,
-    /// Keys whose marks could not be taken away.
+    /// Keys whose marks could not be removed.
     marked: Vec<String>,
 }
 
-/// Opens a bucket by URL, with the variables of this process. Reaches nothing.
+/// Opens a bucket by URL, with the variables of this process. Contacts nothing.
 pub fn open(provider: Provider, url: &str) -> Result<Remote<ObjectBucket>, String> {
     with_vars(provider, url, client::environment())
 }
@@ -78,13 +78,13 @@ impl ObjectBucket {
         };
         let content = bytes.map_or(ObjectContent::Foreign, |bytes| envelope::open(&bytes));
         if content == ObjectContent::Foreign {
-            let html = note.told().answer.is_some_and(|answer| answer.html);
+            let html = note.report().answer.is_some_and(|answer| answer.html);
             return Err(if html { self.bucket.failure(&note) } else { foreign(&path) });
         }
         Ok(Some(ReadObject { content, version, age }))
     }
 
-    /// One conditional put of a record: nothing expected means create.
+    /// A conditional put of a record. Without an expected version it creates the record.
     async fn put(&mut self, key: &str, expected: Option<&Version>, bytes: Vec<u8>) -> Cas {
         match self.path(key) {
             Ok(path) => self.bucket.put_at(&path, expected, bytes.into(), PutKind::Record).await,
@@ -92,7 +92,7 @@ impl ObjectBucket {
         }
     }
 
-    /// Takes a mark away, if this server can do that to a mark and to nothing newer. Else it stays.
+    /// Removes a mark, if this server checks the condition of a DELETE. Otherwise the mark stays.
     async fn erase(&mut self, key: &str, mark: &Version) {
         if self.erases.is_none() {
             self.erases = Some(self.heeds_conditions().await);
@@ -103,7 +103,7 @@ impl ObjectBucket {
         }
     }
 
-    /// Whether a DELETE with a condition is refused because of it; asked about an object of our own.
+    /// Whether the server checks the condition of a DELETE; tested with an object of our own.
     async fn heeds_conditions(&mut self) -> bool {
         if self.bucket.config.provider != Provider::S3 {
             return true;
@@ -120,16 +120,16 @@ impl ObjectBucket {
         heeds
     }
 
-    /// Keys under names that start with `start`, after `after`: in order, and as many as are wanted.
+    /// The keys of names that start with `start`, after `after`, in order, as many as are wanted.
     async fn names(
         &mut self,
         start: &str,
         after: Option<String>,
         want: &Want<'_>,
     ) -> Result<Vec<String>, Failure> {
-        // Azure promises no order that a name could be looked up in.
+        // Azure lists in no fixed order.
         let ordered = self.bucket.config.provider != Provider::Azure;
-        // And its client leaves out the object whose whole name is asked for; so ask for its folder.
+        // And its client does not list an object whose full name is the prefix, so the folder is listed.
         let start = if ordered { start } else { &start[..start.rfind('/').map_or(0, |i| i + 1)] };
         let mut found = Vec::new();
         let mut page_token = None;
@@ -144,11 +144,11 @@ impl ObjectBucket {
                 return Ok(found);
             }
         }
-        Err(unusable("The listing has no end. Use a prefix of your own for this store.".into()))
+        Err(unusable("The listing is too long. Use a separate prefix for this store.".into()))
     }
 }
 
-/// What a listing is to give.
+/// The request for a listing.
 struct Want<'a> {
     prefix: &'a str,
     after: &'a str,
@@ -167,7 +167,7 @@ fn unusable(message: String) -> Failure {
 
 fn foreign(path: &Path) -> Failure {
     unusable(format!(
-        "The object {path} was not written by Leasehold, and was left as it is. Remove it, or use a prefix of your own."
+        "The object {path} was not written by Leasehold. Nothing was changed. Remove it, or use another prefix."
     ))
 }
 
@@ -178,7 +178,7 @@ impl Store for ObjectBucket {
         let owner = account.as_deref().unwrap_or_default();
         StoreFacts {
             url: self.bucket.config.shown.clone(),
-            // The same wherever it is reached from, so the endpoint is no part of it.
+            // Without the endpoint, so that it is the same through every endpoint.
             instance: format!("{}:{owner}/{bucket}", provider.title()),
             clock: Clock::Server,
             resolution: RESOLUTION,
@@ -187,7 +187,7 @@ impl Store for ObjectBucket {
             lock_dir: None,
             spacing: self.bucket.config.provider.spacing(),
             pushes: false,
-            durability: "What the provider has acknowledged is kept as its contract says.",
+            durability: "The provider keeps acknowledged writes as its contract says.",
             caution: None,
         }
     }
@@ -206,7 +206,7 @@ impl Store for ObjectBucket {
         if expected.is_some() || done != Cas::Conflict {
             return done;
         }
-        // Something is there, which may be the mark of a removed record. The create was certainly refused.
+        // The create was refused. The object may be the mark of a removed record.
         match self.get(key).await {
             Ok(Some(ReadObject { content: ObjectContent::Removed, version, .. })) => {
                 self.put(key, Some(&version), envelope::record(write, body)).await
@@ -255,8 +255,8 @@ impl Examine for ObjectBucket {
     async fn examine(&mut self) -> Result<Vec<Remark>, Failure> {
         let title = self.bucket.config.provider.title();
         let about = match &self.bucket.config.endpoint {
-            Some(endpoint) => format!("{endpoint} keeps what it acknowledged as well as its disks do"),
-            None => format!("{title} keeps what it acknowledged, across machines and buildings"),
+            Some(endpoint) => format!("{endpoint} keeps acknowledged writes on its own disks"),
+            None => format!("{title} keeps acknowledged writes on several machines"),
         };
         let text = format!("{about}; a bucket restored from a copy is noticed by its tokens.");
         Ok(vec![Remark { about: "durability", verdict: RemarkLevel::Good, text }])

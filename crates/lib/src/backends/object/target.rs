@@ -1,17 +1,17 @@
-//! One object in a bucket as a target: S3 and what speaks like it, Google Cloud Storage, Azure.
+//! One object in a bucket as a target: S3 and compatible servers, Google Cloud Storage, Azure.
 //!
 //! ```text
-//! site/today.json                                        the pointer: who may write, and what is current
+//! site/today.json                                        the pointer: the fence, and the current content's name
 //! site/today.json.leasehold/00000007.42.3.<sha256>       the content of write 3 of token 42
 //! ```
 //!
-//! The content goes first, under a name that nothing else has and that is only ever created. Then the
-//! pointer is replaced if it is still the one that was read: that one put is check and write in one step.
-//! Every pointer has a line of its own with a random id, so no two are equal, nor their ETags: with the
-//! fence in the metadata, equal content would have an equal ETag and an old writer's condition would hold.
+//! The content is written first, under a new name that is never replaced. Then the pointer is replaced, if it is
+//! still the one that was read: that put is check and write in one step. Each pointer has a line with a random id,
+//! so no two pointers have the same content or ETag. If the fence were in the metadata, equal content would have an
+//! equal ETag, and a stale writer's condition would hold.
 //!
-//! A writer that dies between the two leaves content that nothing names. It is taken away with what was
-//! replaced long ago ([`payload`]).
+//! A writer that dies between the two leaves content that no pointer names. It is removed together with content
+//! that was replaced long ago ([`payload`]).
 
 mod payload;
 
@@ -33,21 +33,21 @@ use crate::targets::TargetError;
 use crate::targets::cas_fence::{self, CasFence, Swap};
 use crate::targets::deadline::{Networked, Server};
 
-/// Between an object's name and those of its payloads.
+/// The part of a payload's name between the object's name and the rest.
 const FOLDER: &str = ".leasehold/";
-/// Longest last part of a name: servers that keep objects as files allow 255 bytes.
+/// The longest last part of a name: servers that keep objects as files allow 255 bytes.
 const NAME_MAX: usize = 240;
-/// Most that is written in one go; it is kept in memory meanwhile.
+/// The largest content, which is kept in memory while it is written.
 pub const LARGEST: usize = 256 << 20;
-/// How long what was replaced stays for those who have read the pointer and not yet followed it.
+/// How long replaced content is kept for readers that have read the pointer and not yet the content.
 pub const READER_GRACE: Duration = Duration::from_secs(15 * 60);
-/// How often an upload is sent that nobody answers: it is the same bytes under the same name.
+/// How often an upload without an answer is sent; it has the same bytes and the same name.
 const UPLOADS: u32 = 3;
-/// How often a reader starts again because what it was to read had just been replaced.
+/// How often a reader starts again because the content was replaced.
 const READS: u32 = 5;
-/// How many pages of names a sweep looks at.
+/// How many pages of names a sweep reads.
 const PAGES: usize = 20;
-/// Most that one write takes away; the next goes on.
+/// The largest number of objects that one write removes; the next write continues.
 const SWEEP: usize = 100;
 
 /// An object that only the holder of a lease may replace.
@@ -55,20 +55,20 @@ const SWEEP: usize = 100;
 pub struct ObjectTarget {
     server: Server<Bucket>,
     pointer: Path,
-    /// A version that no object ever had.
+    /// A version that no object has.
     never: Version,
-    /// Where the payloads are; ends in a slash.
+    /// The folder of the payloads; ends in a slash.
     folder: String,
-    /// The ordinal of the payload that the pointer named when it was last read.
+    /// The ordinal of the payload in the pointer, when it was last read.
     last: u64,
-    /// The last put was not answered; how long to wait before the next.
+    /// How long to wait before the next put, after one without an answer.
     spacing: Option<Duration>,
     grace: Duration,
     kept: u64,
 }
 
 impl ObjectTarget {
-    /// The object that `url` names, with the credentials of this process. Reaches nothing.
+    /// The object that `url` names, with the credentials of this process. Contacts nothing.
     pub fn open(provider: Provider, url: &str) -> Result<Self, TargetError> {
         Self::opened(provider, url, None)
     }
@@ -96,13 +96,13 @@ impl ObjectTarget {
             Bucket::of_object(provider, url, vars).map_err(|why| unfit("cannot be a target", &why))?;
         let last = name.rsplit('/').next().unwrap_or_default();
         if last.len() > NAME_MAX {
-            return Err(unfit("has a name too long to keep its content beside it", "Use a shorter one"));
+            return Err(unfit("has a name too long for the objects beside it", "Use a shorter one"));
         }
         if format!("{name}/").contains(FOLDER) {
-            return Err(unfit("is kept by Leasehold for another object", "Name that object"));
+            return Err(unfit("is an object that Leasehold keeps beside a target", "Name that target"));
         }
         let pointer =
-            Path::parse(&name).map_err(|_| unfit("has a name no object can have", "Use another"))?;
+            Path::parse(&name).map_err(|_| unfit("has a name that is not allowed", "Use another"))?;
         let (shown, name_of_server) = (bucket.config.shown.clone(), bucket.server());
         Ok(Self {
             server: Server::new(bucket, shown, name_of_server),
@@ -124,14 +124,15 @@ impl ObjectTarget {
         self
     }
 
-    /// Keeps what was replaced for so long; for tests, which have no quarter of an hour.
+    /// Keeps replaced content for this time.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_grace(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// A mutant that also takes away what its newest witness is and saw: for the test that must see it.
+    /// A defective variant whose sweep also removes the newest witness and the payload before it, for a test that must
+    /// notice that.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn sweeping_too_much(self) -> Self {
@@ -149,7 +150,8 @@ impl ObjectTarget {
 
     fn path(&self, payload: &str) -> Result<Path, TargetError> {
         let name = format!("{}{payload}", self.folder);
-        Path::parse(name).map_err(|_| self.bad_fence("the fence names a payload that no object can be"))
+        Path::parse(name)
+            .map_err(|_| self.bad_fence("the fence names a payload with a name that is not allowed"))
     }
 
     fn seen(&mut self, pages: usize) -> Result<Vec<ListedObject>, Failure> {
@@ -157,20 +159,20 @@ impl ObjectTarget {
         self.server.calls.call(0, async |bucket| bucket.seen_in(&folder, pages).await, Err)
     }
 
-    /// The highest ordinal of all payloads there are, for a pointer that names none: it may be a new one
-    /// in the place of another that somebody removed, and ordinals never go back. Of all: the highest come last.
+    /// The highest ordinal of all payloads, for a pointer that names none: somebody may have removed a pointer, and
+    /// ordinals never go back. All pages are read, because the highest ones come last.
     fn highest(&mut self) -> Result<u64, TargetError> {
         let seen = self.seen(usize::MAX).map_err(|f| self.server.failed("look at the payloads of", f))?;
         let names = seen.iter().filter_map(|object| object.name.strip_prefix(&self.folder));
         Ok(names.filter_map(PayloadName::parse).map(|payload| payload.ordinal).max().unwrap_or(0))
     }
 
-    /// What the pointer says.
+    /// Reads the pointer.
     fn decode(&self, bytes: Option<&[u8]>, html: bool) -> Result<FenceRecord, TargetError> {
         if html {
             return Err(self.unfit(
-                "was answered with a web page: a proxy or another service stands in between",
-                "Check the endpoint and any proxy on the way",
+                "was answered with a web page, by a proxy or another service",
+                "Check the endpoint and any proxy in between",
             ));
         }
         let bad = |bad: BadFence| self.bad_fence(&bad.to_string());
@@ -181,7 +183,7 @@ impl ObjectTarget {
                 bad(FenceRecord::decode(b"").err().unwrap_or(BadFence::Empty))
             } else {
                 self.unfit(
-                    "holds an object that Leasehold did not write, and that was left as it is",
+                    "holds an object that Leasehold did not write",
                     "Name a key that is not in use; people read it with leasehold read",
                 )
             });
@@ -190,13 +192,13 @@ impl ObjectTarget {
         match &record.payload {
             None if record.fence.seq > 0 => Err(self.bad_fence("the fence names no payload for its write")),
             Some(name) if PayloadName::parse(name).is_none() => {
-                Err(self.bad_fence("the fence names a payload that is none of ours"))
+                Err(self.bad_fence("the fence names a payload that Leasehold did not write"))
             }
             _ => Ok(record),
         }
     }
 
-    /// Puts the content where the pointer will say it is. There already: the same bytes, by its name.
+    /// Uploads the content under the name for the pointer. If the name exists, it has the same bytes.
     fn upload(&mut self, name: &str, content: &[u8]) -> Result<(), TargetError> {
         let path = self.path(name)?;
         let bytes = bytes::Bytes::copy_from_slice(content);
@@ -217,15 +219,15 @@ impl ObjectTarget {
             }
         }
         let nobody = || Failure::new(FailureKind::Unreachable, "no answer came");
-        // The pointer was not touched, so nothing that anybody reads has changed.
+        // The pointer was not changed, so readers see no change.
         Err(self.server.failed("write", failure.unwrap_or_else(nobody)))
     }
 
-    /// Takes away what nobody can need any more, now that `published` is named. Whether it works changes nothing.
+    /// Removes payloads that no reader needs, now that the pointer names `published`. Errors are ignored.
     fn sweep(&mut self, published: &str) {
         let Some(published) = PayloadName::parse(published) else { return };
         let Ok(seen) = self.seen(PAGES) else { return };
-        // The mutant heeds neither.
+        // The defective variant ignores both limits.
         let published = if self.kept == 0 { u64::MAX } else { published.ordinal };
         let names = payload::sweepable(&self.folder, &seen, published, self.grace, self.kept);
         for name in names.into_iter().take(SWEEP) {
@@ -236,7 +238,7 @@ impl ObjectTarget {
         }
     }
 
-    /// What the pointer names; nothing: it is not there.
+    /// The payload that the pointer names; None if it does not exist.
     fn download(&mut self, name: &str) -> Result<Option<Vec<u8>>, TargetError> {
         let path = self.path(name)?;
         let fetched =
@@ -246,8 +248,8 @@ impl ObjectTarget {
         match fetched.bytes {
             Some(bytes) if Some(digest(&bytes)) == wanted => Ok(Some(bytes.into())),
             _ => Err(self.unfit(
-                "has content that is not what was written: its digest is another",
-                "Somebody changed or damaged it: restore it from a backup, or run the job again",
+                "has content that was changed after it was written: its digest is another",
+                "Restore it from a backup, or run the job again",
             )),
         }
     }
@@ -274,7 +276,7 @@ impl CasFence for ObjectTarget {
             self.last = self.highest()?;
             return Ok(None);
         };
-        let html = found.note.told().answer.is_some_and(|answer| answer.html);
+        let html = found.note.report().answer.is_some_and(|answer| answer.html);
         let record = self.decode(found.bytes.as_deref(), html)?;
         self.last = match record.payload.as_deref().and_then(PayloadName::parse) {
             Some(payload) => payload.ordinal,
@@ -348,14 +350,14 @@ impl Networked for ObjectTarget {
             if let Some(bytes) = self.download(&name)? {
                 return Ok(bytes);
             }
-            // Replaced long before it was swept; unless the pointer still says so, and it is really gone.
+            // It was replaced, and swept later. If the pointer still names it, it is really gone.
             if before.as_ref() == Some(&name) {
                 break;
             }
             before = Some(name);
         }
         Err(self.unfit(
-            "names content that is not there: somebody removed it",
+            "names content that does not exist: somebody removed it",
             "Restore the objects beside it from a backup, or run the job again",
         ))
     }

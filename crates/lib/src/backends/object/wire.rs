@@ -1,8 +1,8 @@
-//! What was really said on the wire, noted for each call.
+//! Notes the HTTP response of each call.
 //!
-//! object_store folds answers into its own errors, and some of them mislead: a 409 on a create, for
-//! one, becomes "already exists". So the HTTP client is wrapped, and every call carries a note that
-//! comes back with the status, the error code and the times of the one response it got.
+//! object_store turns answers into its own errors, and some of them are wrong here: a 409 on a create, for example,
+//! becomes "already exists". So the HTTP client is wrapped, and each call has a note that gets the status, the error
+//! code and the times of its response.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -17,70 +17,70 @@ use object_store::{ClientConfigKey, ClientOptions, Extensions};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, LAST_MODIFIED};
 use reqwest::{redirect, retry};
 
-/// How long a connection may take to come about, to a store and to a machine's metadata service.
+/// How long connecting may take, to a store and to a machine's metadata service.
 const CONNECT: Duration = Duration::from_secs(5);
 const CONNECT_NEAR: Duration = Duration::from_secs(1);
-/// Many servers hang up on a connection that was idle for five seconds; one that is older is not used again.
+/// How long an idle connection is used: many servers close it after five seconds.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// The note that travels with one call.
+/// The note of one call.
 #[derive(Clone, Debug, Default)]
 pub struct CallNote(Arc<Mutex<CallReport>>);
 
-/// What a note says when the call is over.
+/// The content of a note after the call.
 #[derive(Clone, Debug, Default)]
 pub struct CallReport {
-    /// The request was made; otherwise there were no credentials to make it with.
+    /// The request was sent. If not, there were no credentials.
     pub asked: bool,
     /// The answer, if there was one.
     pub answer: Option<ObjectAnswer>,
-    /// What cut the call short.
+    /// Why there is no answer.
     pub broken: Option<BrokenCall>,
 }
 
-/// The parts of a response that decide.
+/// The parts of a response that are used.
 #[derive(Clone, Debug, Default)]
 pub struct ObjectAnswer {
     /// The HTTP status.
     pub status: u16,
-    /// The provider's word for an error.
+    /// The provider's error code.
     pub code: String,
-    /// A web page, which no object store sends.
+    /// It is a web page, which no object store sends.
     pub html: bool,
-    /// A document, which listings are. The client library takes any text for an empty one.
+    /// It is XML, as listings are. The client library takes any other text for an empty listing.
     pub xml: bool,
     /// When it was sent, by the server's clock.
     pub date: Option<Timestamp>,
-    /// When the object was written, by the same.
+    /// When the object was written, by the same clock.
     pub modified: Option<Timestamp>,
 }
 
 /// A call without an answer.
 #[derive(Clone, Debug)]
 pub struct BrokenCall {
-    /// TLS failed: trying again will not help.
+    /// TLS failed, so a second try does not help.
     pub tls: bool,
-    /// The innermost reason; never contains an address with credentials.
+    /// The innermost error, which contains no address with credentials.
     pub why: String,
 }
 
 impl CallNote {
-    /// Extensions that carry this note through the client library.
+    /// Extensions that take this note through the client library.
     pub fn extensions(&self) -> Extensions {
         let mut extensions = Extensions::new();
         extensions.insert(self.clone());
         extensions
     }
 
-    /// What has been noted.
-    pub fn told(&self) -> CallReport {
+    /// The content of the note.
+    pub fn report(&self) -> CallReport {
         self.lock().clone()
     }
 
-    /// There was no answer, and there may be one on another connection.
+    /// Whether there was no answer, and another connection may give one.
     pub fn cut_short(&self) -> bool {
-        let told = self.lock();
-        told.answer.is_none() && told.broken.as_ref().is_some_and(|broken| !broken.tls)
+        let report = self.lock();
+        report.answer.is_none() && report.broken.as_ref().is_some_and(|broken| !broken.tls)
     }
 
     fn lock(&self) -> MutexGuard<'_, CallReport> {
@@ -102,18 +102,18 @@ impl ObjectAnswer {
         }
     }
 
-    /// How old the object was when this was sent; nothing if the server's clocks disagree.
+    /// The age of the object when the response was sent; None if the server's clocks disagree.
     pub fn age(&self) -> Option<Duration> {
         Duration::try_from(self.date?.duration_since(self.modified?)).ok()
     }
 
-    /// Whether the call did what it was for.
+    /// Whether the call succeeded.
     pub fn good(&self) -> bool {
         (200..300).contains(&self.status)
     }
 }
 
-/// An error code as it may be shown: a word, and not whatever a server put there.
+/// An error code as it may be shown: only if it is a word.
 fn word(text: &str) -> String {
     text.chars().take_while(char::is_ascii_alphanumeric).take(60).collect()
 }
@@ -128,7 +128,7 @@ impl BrokenCall {
     fn new(error: &HttpError) -> Self {
         let mut innermost: &(dyn Error + 'static) = error;
         let mut tls = false;
-        // Bounded, should an error ever be its own source.
+        // Bounded, in case an error is its own source.
         for _ in 0..32 {
             tls |= innermost.is::<rustls::Error>() || io_tls(innermost);
             match innermost.source() {
@@ -140,7 +140,7 @@ impl BrokenCall {
     }
 }
 
-/// rustls hides in an I/O error, which does not name it as its source.
+/// Whether an I/O error wraps a rustls error, which it does not list as its source.
 fn io_tls(error: &(dyn Error + 'static)) -> bool {
     let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
     inner.is_some_and(|inner| inner.is::<rustls::Error>() || io_tls(inner))
@@ -149,16 +149,16 @@ fn io_tls(error: &(dyn Error + 'static)) -> bool {
 /// Makes clients that fill in notes.
 #[derive(Clone, Debug, Default)]
 pub struct Connector {
-    /// The endpoint was given as http.
+    /// The endpoint uses http.
     pub http: bool,
-    /// Where calls for credentials are noted.
+    /// The note for requests for credentials.
     pub credentials: CallNote,
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let http = options.get_config_value(&ClientConfigKey::AllowHttp).as_deref() == Some("true");
-        // Without leave to use http only a machine's metadata service gets it.
+        // If the endpoint does not use http, only a machine's metadata service is called over http.
         let near = http && !self.http;
         let credentials = self.credentials.clone();
         let (plain, secure) = (OnceLock::new(), OnceLock::new());
@@ -171,9 +171,9 @@ impl HttpConnector for Connector {
 struct Noting {
     http: bool,
     near: bool,
-    /// For http, made when first used.
+    /// The client for http, made when first used.
     plain: OnceLock<reqwest::Client>,
-    /// For https, likewise: reading all the authorities a machine trusts takes a while.
+    /// The client for https, made when first used, because reading the machine's certificates takes time.
     secure: OnceLock<reqwest::Client>,
     credentials: CallNote,
 }
@@ -185,14 +185,14 @@ impl Noting {
         if slot.get().is_none() {
             let client = reqwest::Client::builder()
                 .user_agent(concat!("leasehold/", env!("CARGO_PKG_VERSION")))
-                // Neither is a repeated write ever the same write.
+                // No redirects and no retries, because a repeated write is another write.
                 .redirect(redirect::Policy::none())
                 .retry(retry::never())
                 .connect_timeout(if self.near { CONNECT_NEAR } else { CONNECT })
                 .pool_idle_timeout(IDLE)
                 .https_only(!http);
             let client = if http { client.tls_certs_only([]) } else { client };
-            // A proxy would ask its own machine, not this one, who it is.
+            // A proxy would reach its own machine's metadata service.
             let client = if self.near { client.no_proxy() } else { client };
             drop(slot.set(client.build()?));
         }
@@ -207,7 +207,7 @@ impl HttpService for Noting {
         *note.lock() = CallReport { asked: true, ..CallReport::default() };
         let client = self.client(&request).map_err(|e| {
             note.lock().broken =
-                Some(BrokenCall { tls: true, why: "no certificates to trust can be loaded".into() });
+                Some(BrokenCall { tls: true, why: "the trusted certificates cannot be loaded".into() });
             HttpError::new(HttpErrorKind::Unknown, e)
         })?;
         let response = client.call(request).await.inspect_err(|e| {
@@ -219,7 +219,7 @@ impl HttpService for Noting {
             note.lock().answer = Some(answer);
             return Ok(HttpResponse::from_parts(parts, body));
         }
-        // Noted even if the rest of it never comes: the status has been said.
+        // Noted even if the body does not come.
         note.lock().answer = Some(answer.clone());
         let body = body.bytes().await?;
         if answer.code.is_empty() {

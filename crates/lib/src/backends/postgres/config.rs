@@ -1,4 +1,4 @@
-//! A `postgres://` URL, read the way libpq reads it. Reaches nothing.
+//! Reads a `postgres://` URL as libpq does. Contacts nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use super::params::refuse_misspelt;
 use crate::backends::remote::is_here;
 use crate::text::percent_decoded;
 
-/// Where libpq looks for a server that is not named.
+/// The directory of the socket if no host is named, as in libpq.
 const SOCKET_DIR: &str = "/var/run/postgresql";
 
-/// What a URL says, with everything that is not said filled in.
+/// The settings in a URL, with defaults for the others.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Tried in this order.
+    /// The hosts, tried in this order.
     pub hosts: Vec<Host>,
     pub user: Option<String>,
     pub password: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub passfile: Option<PathBuf>,
     pub tls: Tls,
     pub binding: Binding,
-    /// Parameters that nothing here looks at.
+    /// Parameters without effect.
     pub unused: Vec<String>,
 }
 
@@ -35,24 +35,24 @@ pub(crate) struct Config {
 pub(crate) struct Host {
     /// A name, an address, or the directory of a socket.
     pub name: String,
-    /// Where to connect to, if it is not the name's own address.
+    /// The address to connect to, if it was given.
     pub address: Option<String>,
     pub port: u16,
 }
 
 impl Host {
-    /// A socket in the file system: nothing on the way that could listen.
+    /// A socket in the file system, which no other machine can listen to.
     pub fn is_socket(&self) -> bool {
         self.name.starts_with(['/', '@'])
     }
 
-    /// Never leaves this machine.
+    /// The connection stays on this machine.
     pub fn is_near(&self) -> bool {
         let there = self.address.as_deref().unwrap_or(&self.name);
         self.is_socket() || is_here(there)
     }
 
-    /// How it is named to people.
+    /// The name that people see.
     pub fn shown(&self) -> String {
         match self.name.contains(':') {
             true => format!("[{}]:{}", self.name, self.port),
@@ -61,7 +61,7 @@ impl Host {
     }
 }
 
-/// How TLS is to be used.
+/// The TLS settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tls {
     pub mode: TlsMode,
@@ -97,7 +97,7 @@ pub(crate) enum Binding {
 }
 
 impl Config {
-    /// Reads `url`; the answer to a wrong one is a sentence that repeats nothing secret.
+    /// Reads `url`. The error is a sentence that repeats no secret.
     pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
         let rest = url.split_once("://").map(|(_, rest)| rest).ok_or(
             "a PostgreSQL URL has // after the colon. Write postgres://USER@HOST/DATABASE.".to_owned(),
@@ -153,7 +153,7 @@ impl Config {
         Ok(config)
     }
 
-    /// What this connection does not protect from, and what of the URL has no effect.
+    /// Warnings: what the connection does not protect from, and the parameters without effect.
     pub fn caution(&self) -> Option<String> {
         let far = self.hosts.iter().any(|h| !h.is_near());
         let tls = match self.tls.mode {
@@ -161,17 +161,17 @@ impl Config {
             TlsMode::Disable => Some("the connection to PostgreSQL is not encrypted (sslmode=disable)".into()),
             TlsMode::Allow | TlsMode::Prefer => Some(format!(
                 "the connection to PostgreSQL is encrypted only if the server offers it, and the server is not \
-                 verified (sslmode={}): sslmode=verify-full would do both",
+                 verified (sslmode={}): use sslmode=verify-full",
                 if self.tls.mode == TlsMode::Allow { "allow" } else { "prefer" }
             )),
             TlsMode::Require => Some(
                 "the connection to PostgreSQL is encrypted and the server is not verified (sslmode=require): \
-                 sslmode=verify-full would"
+                 use sslmode=verify-full"
                     .to_owned(),
             ),
             TlsMode::VerifyCa => Some(
                 "the name of the PostgreSQL server is not verified (sslmode=verify-ca, or require with a root \
-                 certificate): sslmode=verify-full would"
+                 certificate): use sslmode=verify-full"
                     .into(),
             ),
             TlsMode::VerifyFull => None,
@@ -180,23 +180,23 @@ impl Config {
         (!said.is_empty()).then(|| said.join("; "))
     }
 
-    /// Which parameters have no effect.
+    /// A sentence about the parameters without effect.
     pub fn ignored(&self) -> Option<String> {
         let shown: Vec<String> = self.unused.iter().map(|name| name.escape_debug().to_string()).collect();
         (!shown.is_empty()).then(|| {
-            format!("of the PostgreSQL URL, these parameters have no effect here: {}", shown.join(", "))
+            format!("these parameters of the PostgreSQL URL have no effect here: {}", shown.join(", "))
         })
     }
 }
 
 impl Tls {
-    /// What libpq makes of combinations.
+    /// Combines the settings as libpq does.
     fn settle(&mut self) -> Result<(), String> {
         match (&self.root, self.mode) {
             (Some(Root::System), mode) if mode < TlsMode::Require => {
                 return Err("sslrootcert=system needs sslmode=verify-full.".into());
             }
-            // A certificate of a public authority says nothing without the name.
+            // Without a check of the name, any certificate of a public authority would do.
             (Some(Root::System), _) => self.mode = TlsMode::VerifyFull,
             (Some(Root::File(_)), TlsMode::Require) => self.mode = TlsMode::VerifyCa,
             _ => {}
@@ -235,8 +235,7 @@ fn binding_of(text: Option<&str>) -> Result<Binding, String> {
     }
 }
 
-/// A lease needs a server that writes; `any` means whichever answers first, and the first read refuses a
-/// replica.
+/// A lease needs a server that can be written. With `any`, the first read refuses a replica.
 fn session_wanted(text: Option<&str>) -> Result<(), String> {
     match text {
         None | Some("any" | "read-write" | "primary") => Ok(()),
@@ -259,7 +258,7 @@ fn parameters(query: &str) -> Result<BTreeMap<String, String>, String> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         found.insert(decoded(name)?, decoded(value)?);
     }
-    // What other clients write.
+    // The parameter of other clients.
     if let Some(value) = found.remove("ssl") {
         found.entry("sslmode".into()).or_insert(if value == "true" { "require" } else { "prefer" }.into());
     }
@@ -290,7 +289,7 @@ fn named_hosts(
     for (i, name) in names.into_iter().enumerate() {
         let port = ports.get(i).or(if ports.len() == 1 { ports.first() } else { None });
         let port = port.filter(|p| !p.is_empty()).map_or("5432", |p| p);
-        // Not repeated: a password with a slash in it ends up here.
+        // Not repeated, because a part of a password with a slash may be here.
         let port = port.parse().map_err(|_| {
             "the port is not a number from 1 to 65535. If the password has / ? # @ or : in it, write those as %2F \
              %3F %23 %40 %3A."
@@ -306,7 +305,7 @@ fn named_hosts(
 fn split_port(one: &str) -> Result<(&str, &str), String> {
     if let Some(v6) = one.strip_prefix('[') {
         let (name, rest) =
-            v6.split_once(']').ok_or("an address that begins with [ ends with ].".to_owned())?;
+            v6.split_once(']').ok_or("an IPv6 address begins with [ and must end with ].".to_owned())?;
         return Ok((name, rest.strip_prefix(':').unwrap_or("")));
     }
     Ok(one.split_once(':').unwrap_or((one, "")))
@@ -316,14 +315,14 @@ fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|t| !t.is_empty())
 }
 
-/// Without percent signs.
+/// The text without percent encoding.
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_decoded(text).ok_or(
         "the URL has a % that is not followed by two hexadecimal digits, or that spells no UTF-8. \
          Write a plain % as %25.",
     )?;
     if decoded.contains('\0') {
-        return Err("the URL has a %00, which nothing there may contain.".into());
+        return Err("the URL has a %00, which is not allowed.".into());
     }
     Ok(decoded)
 }

@@ -1,4 +1,4 @@
-//! One connection: how it is made, and what comes of it.
+//! Makes a connection, and reads its notifications.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -33,10 +33,10 @@ pub(crate) struct Notification {
 pub(crate) struct PgConnection {
     pub client: Client,
     pub host: Host,
-    /// The process id the session was promised.
-    pub promised: Option<i32>,
-    /// What came unasked.
-    pub told: UnboundedReceiver<Notification>,
+    /// The process id that was announced when the session began.
+    pub announced: Option<i32>,
+    /// The notifications.
+    pub notifications: UnboundedReceiver<Notification>,
     /// Channels known to work on this connection.
     pub listening: BTreeSet<String>,
     driver: JoinHandle<()>,
@@ -44,14 +44,14 @@ pub(crate) struct PgConnection {
 
 impl Drop for PgConnection {
     fn drop(&mut self) {
-        // A late answer must have nowhere to arrive.
+        // Closes the connection, so that no late answer is read.
         self.driver.abort();
     }
 }
 
-/// Connects to the first host that will do.
+/// Connects to the first host that answers and can write.
 pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<PgConnection, Failure> {
-    // Something is left of the limit to say which host it was.
+    // Less than the whole limit, so that an error can name the host.
     let share = limit.mul_f64(0.9) / u32::try_from(config.hosts.len()).unwrap_or(1).max(1);
     let share = config.connect_timeout.unwrap_or(share).min(share);
     let mut last = None;
@@ -72,7 +72,7 @@ pub(crate) async fn connect(config: &Config, limit: Duration) -> Result<PgConnec
     Err(last.unwrap_or_else(|| errors::unusable("The URL names no host.".into())))
 }
 
-/// Several hosts are tried until one is the primary; with one, the first read finds out.
+/// Whether it is a primary. Checked only if there are several hosts; with one, the first read checks it.
 async fn writes(link: &PgConnection) -> bool {
     let sql = "SELECT pg_catalog.pg_is_in_recovery()";
     let row = link.client.query_typed_one(sql, &[]).await;
@@ -86,7 +86,7 @@ async fn one(config: &Config, host: &Host) -> Result<PgConnection, Failure> {
     }
     match config.tls.mode {
         TlsMode::Disable => Ok(plain(&settings, config, host).await?),
-        // The order of libpq: what a server refuses one way is tried the other.
+        // As libpq: if the server refuses one way, try the other.
         TlsMode::Allow => match plain(&settings, config, host).await {
             Err(refused) if refused.other_way => Ok(secure(&settings, SslMode::Require, config, host).await?),
             link => Ok(link?),
@@ -99,7 +99,7 @@ async fn one(config: &Config, host: &Host) -> Result<PgConnection, Failure> {
     }
 }
 
-/// Why there is no session, and whether it may be another matter with TLS, or without.
+/// Why there is no session, and whether to try again with TLS, or without.
 struct NoSession {
     failure: Failure,
     other_way: bool,
@@ -150,7 +150,7 @@ async fn tcp(host: &Host) -> Result<TcpStream, Failure> {
     for address in found {
         match TcpStream::connect(address).await {
             Ok(stream) => {
-                // Small messages that each wait for an answer.
+                // The messages are small, and each waits for an answer.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
@@ -180,14 +180,21 @@ where
             || e.to_string() == "error performing TLS handshake";
         NoSession { failure: errors::no_session(host, user, dbname, &e), other_way }
     })?;
-    let (tell, told) = unbounded();
-    let driver = tokio::spawn(drive(connection, tell));
-    let promised = pid::promised(&client).await;
-    Ok(PgConnection { client, host: host.clone(), promised, told, listening: BTreeSet::new(), driver })
+    let (send, notifications) = unbounded();
+    let driver = tokio::spawn(drive(connection, send));
+    let announced = pid::announced(&client).await;
+    Ok(PgConnection {
+        client,
+        host: host.clone(),
+        announced,
+        notifications,
+        listening: BTreeSet::new(),
+        driver,
+    })
 }
 
-/// Carries everything over the connection until it ends.
-async fn drive<S, T>(mut connection: Connection<S, T>, tell: UnboundedSender<Notification>)
+/// Drives the connection until it ends.
+async fn drive<S, T>(mut connection: Connection<S, T>, send: UnboundedSender<Notification>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
@@ -195,8 +202,8 @@ where
     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notification(n) = message {
             let (channel, payload) = (n.channel().to_owned(), n.payload().to_owned());
-            // Nobody may be waiting any more.
-            let _ = tell.unbounded_send(Notification { from: n.process_id(), channel, payload });
+            // Ignored if no waiter is left.
+            let _ = send.unbounded_send(Notification { from: n.process_id(), channel, payload });
         }
     }
 }
@@ -224,7 +231,7 @@ fn settings(config: &Config, host: &Host) -> Settings {
     settings
 }
 
-/// As the beginning of a sentence.
+/// The text with a capital letter at the start.
 fn capital(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())

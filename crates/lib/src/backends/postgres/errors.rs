@@ -1,4 +1,4 @@
-//! What went wrong, as a sentence that says what to do next and holds no secret.
+//! Errors as sentences that say what to do and contain no secret.
 
 use std::error::Error as _;
 use std::io;
@@ -21,16 +21,16 @@ pub(super) fn unusable(message: String) -> Failure {
     Failure::new(FailureKind::Unusable, message)
 }
 
-/// Another instance answered a write than the one that was read.
+/// The server of a write is not the one that was read.
 pub(super) fn another(host: &Host) -> Failure {
     unreachable(format!(
-        "PostgreSQL at {} is another server than the one that was read, or has become the primary since, so nothing \
-         was written. Try again.",
+        "PostgreSQL at {} is not the server that was read before, or has become the primary since, so nothing was written. \
+         Try again.",
         host.shown()
     ))
 }
 
-/// No address for the name.
+/// The host name has no address.
 pub(super) fn unknown_host(host: &Host, error: &io::Error) -> Failure {
     unreachable(format!(
         "The host {} of the PostgreSQL server has no address ({error}). Check the name in the URL.",
@@ -38,7 +38,7 @@ pub(super) fn unknown_host(host: &Host, error: &io::Error) -> Failure {
     ))
 }
 
-/// No connection to the address.
+/// The server cannot be reached.
 pub(super) fn no_connection(host: &Host, error: &io::Error) -> Failure {
     let why = match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".into(),
@@ -53,7 +53,7 @@ pub(super) fn no_connection(host: &Host, error: &io::Error) -> Failure {
     }
 }
 
-/// A connection was made and no session came of it.
+/// The server accepted the connection and refused the session.
 pub(super) fn no_session(host: &Host, user: &str, dbname: &str, error: &Error) -> Failure {
     let at = host.shown();
     let Some(code) = error.code() else { return no_greeting(host, error) };
@@ -64,27 +64,29 @@ pub(super) fn no_session(host: &Host, user: &str, dbname: &str, error: &Error) -
         ))
     } else if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION {
         denied(format!(
-            "PostgreSQL at {at} does not let {user:?} in ({said}). Check the user and pg_hba.conf."
+            "PostgreSQL at {at} refused the login of {user:?} ({said}). Check the user and pg_hba.conf."
         ))
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-        denied(format!("PostgreSQL at {at} does not let {user:?} into the database {dbname:?} ({said})."))
+        denied(format!(
+            "PostgreSQL at {at} does not allow {user:?} to use the database {dbname:?} ({said}). Grant CONNECT, or use another role."
+        ))
     } else if *code == SqlState::INVALID_CATALOG_NAME {
         unusable(format!("PostgreSQL at {at} has no database {dbname:?}. Create it, or correct the URL."))
     } else if *code == SqlState::PROTOCOL_VIOLATION {
         from_pooler(host, error)
     } else {
-        unreachable(format!("PostgreSQL at {at} takes no connection now ({said})."))
+        unreachable(format!("PostgreSQL at {at} accepts no connection now ({said}). Try again later."))
     }
 }
 
-/// Errors before a session that are not the server's own words.
+/// Errors before a session that the server did not send.
 fn no_greeting(host: &Host, error: &Error) -> Failure {
     let at = host.shown();
     let why = reason(error);
     match error.to_string().as_str() {
-        // The only words this error has; its kind is private.
+        // The error's kind is private, so its text is compared.
         "error performing TLS handshake" if why.contains("does not support TLS") => unusable(format!(
-            "PostgreSQL at {at} offers no TLS, and the URL asks for it. Turn on ssl there, or choose a \
+            "PostgreSQL at {at} does not support TLS, and the URL asks for it. Turn on ssl there, or choose a \
              weaker sslmode."
         )),
         "error performing TLS handshake" => unusable(format!(
@@ -107,17 +109,17 @@ fn no_greeting(host: &Host, error: &Error) -> Failure {
     }
 }
 
-/// The bytes that came were no message of the protocol.
+/// The bytes that came are no message of the protocol.
 fn not_postgres(error: &Error) -> bool {
     let source = error.source().and_then(|e| e.downcast_ref::<io::Error>());
     source.is_some_and(|e| {
         matches!(e.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
-            // Text taken for the head of a message promises a length that never comes.
+            // A text was read as the header of a message, with a length that never came.
             || e.to_string() == "bytes remaining on stream"
     })
 }
 
-/// PgBouncer has one code for everything of its own; only its words differ.
+/// PgBouncer uses one code for all its errors, so the text is compared.
 fn from_pooler(host: &Host, error: &Error) -> Failure {
     let (at, said) = (host.shown(), said(error));
     let has = |words: &str| said.contains(words);
@@ -126,11 +128,11 @@ fn from_pooler(host: &Host, error: &Error) -> Failure {
     } else if has("authentication failed") || has("no such user") || has("not allowed") {
         denied(format!("The pooler at {at} refused the login ({said}). Check the user and the password."))
     } else {
-        unreachable(format!("The pooler at {at} has no server to offer now ({said})."))
+        unreachable(format!("The pooler at {at} has no server connection now ({said}). Try again later."))
     }
 }
 
-/// A statement failed, or its answer did not come.
+/// A statement failed, or gave no answer.
 pub(super) fn no_answer(host: &Host, user: &str, error: &Error) -> Failure {
     let at = host.shown();
     let Some(code) = error.code() else {
@@ -139,29 +141,29 @@ pub(super) fn no_answer(host: &Host, user: &str, error: &Error) -> Failure {
     let said = said(error);
     if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         denied(format!(
-            "PostgreSQL at {at} does not allow this to {user:?} ({said}). As the owner, run what `leasehold \
-             doctor --print-sql` prints, with its GRANT lines for {user:?}."
+            "PostgreSQL at {at} does not allow this to {user:?} ({said}). As the owner, run the output of \
+             `leasehold doctor --print-sql`, with its GRANT lines for {user:?}."
         ))
     } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
         denied(format!(
-            "PostgreSQL at {at} lets {user:?} only read: it is a replica, or default_transaction_read_only is \
+            "PostgreSQL at {at} is read-only for {user:?}: it is a replica, or default_transaction_read_only is \
              on. Use the primary and a role that may write."
         ))
     } else if *code == SqlState::SYNTAX_ERROR {
         unusable(format!(
-            "PostgreSQL at {at} is too old or something else ({said}): version 12 or newer is needed."
+            "PostgreSQL at {at} did not understand a statement ({said}). Version 12 or newer is needed."
         ))
     } else if is_foreign(code) {
         unusable(format!(
-            "The table leasehold.records of PostgreSQL at {at} is not as this program makes it ({said}). See \
-             `leasehold doctor --print-sql`."
+            "The table leasehold.records of PostgreSQL at {at} differs from the one of `leasehold doctor --print-sql` \
+             ({said}). Compare the two."
         ))
     } else {
         unreachable(format!("PostgreSQL at {at} answered with an error ({said})."))
     }
 }
 
-/// Somebody else's table, or none.
+/// Whether the table is missing or has other columns.
 fn is_foreign(code: &SqlState) -> bool {
     [
         &SqlState::UNDEFINED_TABLE,
@@ -175,16 +177,16 @@ fn is_foreign(code: &SqlState) -> bool {
     .contains(&code)
 }
 
-/// It is a replica.
+/// The server is a replica.
 pub(super) fn replica(host: &Host) -> Failure {
     unusable(format!(
-        "PostgreSQL at {} is a replica: it cannot take a lease, and may be behind. Name the primary in the \
+        "PostgreSQL at {} is a replica, which cannot be written. Name the primary in the \
          URL.",
         host.shown()
     ))
 }
 
-/// The server's words, without details: those may repeat what was stored.
+/// The server's message without its details, which may repeat stored data.
 pub(crate) fn said(error: &Error) -> String {
     match error.as_db_error() {
         Some(e) => format!("{}, SQLSTATE {}", e.message(), e.code().code()),

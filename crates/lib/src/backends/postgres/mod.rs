@@ -1,4 +1,4 @@
-//! PostgreSQL: a store in a table of its own, and targets that are tables of the user's.
+//! PostgreSQL: a store in its own table, and targets that are users' tables.
 
 mod config;
 mod connection;
@@ -19,7 +19,7 @@ use super::mask::Masking;
 use super::remote::Remote;
 use super::{AsStore, AsTarget, Backend, OpenError, Scheme};
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: shown,
     variables: &["PGUSER"],

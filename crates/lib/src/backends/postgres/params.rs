@@ -1,10 +1,10 @@
-//! Parameters of a URL that nothing here looks at: tolerated, unless they look like a safety that would be missed.
+//! Unknown parameters of a URL. They are ignored, unless one looks like a misspelt security parameter.
 
 use strsim::levenshtein;
 
 use crate::text::did_you_mean;
 
-/// Parameters that are looked at, those that decide about safety first.
+/// The known parameters; the ones for security come first.
 const KNOWN: [&str; 15] = [
     "sslmode",
     "sslrootcert",
@@ -23,10 +23,10 @@ const KNOWN: [&str; 15] = [
     "port",
 ];
 
-/// How many of [`KNOWN`] must not be missed by a typing error.
+/// How many of [`KNOWN`] are for security.
 const SAFETY: usize = 5;
 
-/// libpq's other parameters with such names: spelt right, and without effect here.
+/// libpq's other parameters with similar names, which have no effect here.
 const OTHERS: [&str; 10] = [
     "sslcertmode",
     "sslcompression",
@@ -40,7 +40,7 @@ const OTHERS: [&str; 10] = [
     "ssl_min_protocol_version",
 ];
 
-/// What has no effect is tolerated; not where somebody meant to be safe and is not.
+/// Refuses an unknown parameter that looks like a misspelt security parameter.
 pub(super) fn refuse_misspelt(name: &str) -> Result<(), String> {
     let lower = name.to_lowercase();
     if OTHERS.contains(&name) {

@@ -1,4 +1,4 @@
-//! Where a password comes from if the URL has none: `PGPASSWORD`, then the password file, as with libpq.
+//! The password, if the URL has none: from `PGPASSWORD`, then from the password file, as with libpq.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::config::{Config, Host};
 
-/// The password for this server, if one is to be had.
+/// The password for this server, if there is one.
 pub(super) fn find(config: &Config, host: &Host, env: &dyn Fn(&str) -> Option<String>) -> Option<String> {
     if let Some(given) = &config.password {
         return Some(given.clone());
@@ -18,7 +18,7 @@ pub(super) fn find(config: &Config, host: &Host, env: &dyn Fn(&str) -> Option<St
     let file = config.passfile.clone().or_else(|| env("PGPASSFILE").map(PathBuf::from)).or_else(home)?;
     let user = config.user.as_deref().unwrap_or_default();
     let wanted = [
-        // A socket in the usual place goes by this name.
+        // In the password file, a socket in the default directory is called localhost.
         if host.name == "/var/run/postgresql" { "localhost" } else { &host.name },
         &host.port.to_string(),
         config.dbname.as_deref().unwrap_or(user),
@@ -27,7 +27,7 @@ pub(super) fn find(config: &Config, host: &Host, env: &dyn Fn(&str) -> Option<St
     lookup(&private(&file)?, wanted)
 }
 
-/// The file's text, unless others may read it: then it is ignored, as libpq does.
+/// The file's text, unless other users may read the file; then it is ignored, as by libpq.
 fn private(file: &Path) -> Option<String> {
     let about = fs::metadata(file).ok()?;
     let shared = about.permissions().mode() & 0o077 != 0;

@@ -1,8 +1,8 @@
-//! Which server process a session was promised.
+//! The process id of the server that was announced when a session began.
 //!
-//! A pooler invents one, so that it can pass on a cancel request; the server itself says another. That
-//! tells a pooler from a server without asking anything. The client library keeps the number to itself,
-//! and writes it into a cancel request: one is written here that goes nowhere.
+//! A pooler announces one that it made up, to pass on cancel requests, and it differs from the server's real
+//! process id. So a pooler is noticed without another question. The client library does not show the number,
+//! but writes it into a cancel request. Here a cancel request is written to memory, to read it.
 
 use std::io;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::Client;
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
-/// The process id told when the session began.
-pub(super) async fn promised(client: &Client) -> Option<i32> {
+/// The process id that was announced.
+pub(super) async fn announced(client: &Client) -> Option<i32> {
     let written = Nowhere::default();
     client.cancel_token().cancel_query_raw(written.clone(), Same).await.ok()?;
     let bytes = written.bytes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -23,7 +23,7 @@ pub(super) async fn promised(client: &Client) -> Option<i32> {
     Some(i32::from_be_bytes(bytes[at..at + 4].try_into().ok()?))
 }
 
-/// Keeps what is written, and agrees to whatever is asked.
+/// A stream that keeps what is written to it, and accepts TLS.
 #[derive(Clone, Default)]
 struct Nowhere {
     bytes: Arc<Mutex<Vec<u8>>>,
@@ -31,7 +31,7 @@ struct Nowhere {
 
 impl AsyncRead for Nowhere {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        // "TLS, gladly."
+        // The server's answer that it accepts TLS.
         buf.put_slice(b"S");
         Poll::Ready(Ok(()))
     }
@@ -58,7 +58,7 @@ impl TlsStream for Nowhere {
     }
 }
 
-/// A handshake that changes nothing.
+/// A TLS handshake that does nothing.
 struct Same;
 
 impl TlsConnect<Nowhere> for Same {

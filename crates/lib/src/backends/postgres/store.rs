@@ -1,6 +1,6 @@
-//! PostgreSQL: one table in a schema of its own, one statement for each verb, the server's clock.
+//! PostgreSQL: one table in its own schema, one statement for each verb, the server's clock.
 //!
-//! Statements have no names, and nothing outlives a transaction except a waiter's `LISTEN`: it works behind
+//! Statements have no names, and no state outlives a transaction except a waiter's `LISTEN`. So it works behind
 //! PgBouncer in transaction mode, where waiters poll.
 
 mod examine;
@@ -26,12 +26,12 @@ use crate::stores::{
 
 /// How many writes go into one statement of [`Store::cas_many`].
 const CHUNK: usize = 1500;
-/// How often one call may be asked again because something had to be made or found out first.
+/// How often one call is repeated because the table or the server's identity had to be created or found first.
 const ROUNDS: usize = 8;
-/// Columns of every answer that tell who answered.
+/// The number of columns of every answer that identify the server.
 const ME: usize = 3;
 
-/// The statements that create what this store keeps; it does so by itself where it may.
+/// The statements that create the table. The store runs them itself if its role may.
 pub const SCHEMA_SQL: &str = sql::SCHEMA;
 
 /// A PostgreSQL database.
@@ -39,20 +39,20 @@ pub struct PostgresStore {
     config: Config,
     url: String,
     limit: Duration,
-    /// Taken out while a call is under way, so that one that is given up takes the connection with it.
+    /// None during a call, so that a call that is dropped closes its connection.
     link: Option<PgConnection>,
     identity: IdentityDetail,
-    /// Which one was read last; a write is for that one only.
+    /// The instance that was read last. A write is for that one only.
     instance: String,
-    /// A pooler is in between; unknown before the first answer.
+    /// Whether a pooler is in between; None before the first answer.
     pooled: Option<bool>,
-    /// A notification of our own did not come back.
-    deaf: bool,
-    /// How often a connection broke while it began to listen.
-    unheard: u32,
+    /// Our own test notification did not arrive, so waiters must poll.
+    no_notifications: bool,
+    /// How often a connection broke when it started to listen.
+    broken_listens: u32,
 }
 
-/// A call that gave no answer.
+/// A call without an answer.
 struct FailedCall {
     failure: Failure,
     code: Option<SqlState>,
@@ -64,10 +64,10 @@ impl From<Failure> for FailedCall {
     }
 }
 
-/// Parameters with their types, which spares the server's advice on them.
+/// Parameters with their types, so that the server need not be asked for the types.
 type Params<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
-/// May the statement be sent a second time if the connection turns out to be dead?
+/// Whether a statement may be sent again if its connection turns out to be dead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Resend {
     Reads,
@@ -75,7 +75,7 @@ enum Resend {
 }
 
 impl PostgresStore {
-    /// Reads the URL; connects with the first call. A wrong URL gives a sentence about it.
+    /// Reads the URL; connects with the first call. The error is a sentence about the URL.
     pub fn open(url: &str) -> Result<Self, String> {
         Ok(Self {
             config: Config::parse(url, &env)?,
@@ -85,8 +85,8 @@ impl PostgresStore {
             identity: IdentityDetail::Full,
             instance: String::new(),
             pooled: None,
-            deaf: false,
-            unheard: 0,
+            no_notifications: false,
+            broken_listens: 0,
         })
     }
 
@@ -95,16 +95,16 @@ impl PostgresStore {
     }
 
     fn pushes(&self) -> bool {
-        !self.deaf && self.pooled != Some(true)
+        !self.no_notifications && self.pooled != Some(true)
     }
 
-    /// A connection that is whole and does not hear never will; one that broke proves nothing, once or twice.
+    /// Records that listening failed. If the connection still works, it never will; a broken one may work the next time.
     fn could_not_listen(&mut self, link: &PgConnection) {
-        self.unheard += 1;
-        self.deaf = self.deaf || !link.client.is_closed() || self.unheard >= 3;
+        self.broken_listens += 1;
+        self.no_notifications = self.no_notifications || !link.client.is_closed() || self.broken_listens >= 3;
     }
 
-    /// Takes the connection, or makes one. True: it has been used before.
+    /// Takes the connection, or makes one; true if it was used before.
     async fn link(&mut self) -> Result<(PgConnection, bool), Failure> {
         match self.link.take().filter(|l| !l.client.is_closed()) {
             Some(link) => Ok((link, true)),
@@ -112,7 +112,7 @@ impl PostgresStore {
         }
     }
 
-    /// One statement, one answer. The table is made if it is missing.
+    /// Runs one statement. Creates the table if it is missing.
     async fn ask(
         &mut self,
         statement: Statement,
@@ -135,7 +135,7 @@ impl PostgresStore {
                 failure: errors::no_answer(&link.host, self.user(), &e),
                 code: e.code().cloned(),
             };
-            // Each of these was refused before anything was done.
+            // Each of these errors came before anything was done.
             match &fault.code {
                 Some(c) if *c == SqlState::UNDEFINED_TABLE || *c == SqlState::INVALID_SCHEMA_NAME => {
                     self.create(&link).await?;
@@ -150,34 +150,38 @@ impl PostgresStore {
             }
             error = Some(fault);
         }
-        Err(error.unwrap_or_else(|| errors::unusable("PostgreSQL was not asked.".into()).into()))
+        Err(error.unwrap_or_else(|| errors::unusable("PostgreSQL did not answer.".into()).into()))
     }
 
-    /// Keeps what an answer says about who gave it.
+    /// Records the server's identity in an answer.
     fn learn(&mut self, link: &PgConnection, rows: &[Row], kind: Resend) -> Result<(), FailedCall> {
         let Some(row) = rows.first() else { return Ok(()) };
-        let strange =
-            |_| errors::unusable(format!("PostgreSQL at {} gave a strange answer.", link.host.shown()));
+        let strange = |_| {
+            errors::unusable(format!(
+                "PostgreSQL at {} gave an answer that does not fit the statement.",
+                link.host.shown()
+            ))
+        };
         if row.try_get(1).map_err(strange)? {
             return Err(errors::replica(&link.host).into());
         }
         let instance: String = row.try_get(0).map_err(strange)?;
-        // Not kept either: whoever wants to write must read there first.
+        // The identity is not recorded: the caller must read from this server before it writes.
         if kind == Resend::Writes && self.met().is_some_and(|met| met != instance) {
             return Err(errors::another(&link.host).into());
         }
         self.instance = instance;
         let pid: i32 = row.try_get(2).map_err(strange)?;
-        self.pooled = Some(link.promised.is_some_and(|promised| promised != pid));
+        self.pooled = Some(link.announced.is_some_and(|announced| announced != pid));
         Ok(())
     }
 
-    /// Which instance was read last, if any was.
+    /// The instance that was read last, if there is one.
     fn met(&self) -> Option<String> {
         (!self.instance.is_empty()).then(|| self.instance.clone())
     }
 
-    /// Makes the table; somebody else may be making it at the same time.
+    /// Creates the table. Another process may do so at the same time.
     async fn create(&self, link: &PgConnection) -> Result<(), FailedCall> {
         let made = link.client.batch_execute(&sql::create()).await;
         let made = match made {
@@ -192,7 +196,7 @@ impl PostgresStore {
             Some(c) if *c == SqlState::INSUFFICIENT_PRIVILEGE || *c == SqlState::INVALID_SCHEMA_NAME => {
                 Err(errors::denied(format!(
                     "The table leasehold.records is not in this database, and {:?} may not create it at {}. Run \
-                     what `leasehold doctor --print-sql` prints as a role that may.",
+                     the output of `leasehold doctor --print-sql` as a role that may.",
                     self.user(),
                     link.host.shown()
                 ))
@@ -208,15 +212,15 @@ impl PostgresStore {
             Ok(rows) => match rows.first().map(|row| row.try_get(ME)) {
                 Some(Ok(Some(at))) => Cas::Written { version, store_time: micros(at) },
                 Some(Ok(None)) => Cas::Conflict,
-                Some(Err(_)) | None => {
-                    Cas::Unknown(errors::unusable("PostgreSQL gave a strange answer to a write.".into()))
-                }
+                Some(Err(_)) | None => Cas::Unknown(errors::unusable(
+                    "PostgreSQL gave an answer that does not fit the write.".into(),
+                )),
             },
             Err(fault) => refused(fault),
         }
     }
 
-    /// One statement of [`Store::cas_many`]: when each key was written, if it was.
+    /// One statement of [`Store::cas_many`]: the time of each key that was written.
     async fn chunk(&mut self, writes: &[&BatchWrite]) -> Result<HashMap<String, Option<i64>>, FailedCall> {
         let keys: Vec<&str> = writes.iter().map(|w| w.key.as_str()).collect();
         let expected: Vec<Option<&str>> =
@@ -239,7 +243,7 @@ impl PostgresStore {
     }
 }
 
-/// A write that certainly was undone is a conflict; the caller looks and tries again.
+/// A write that was certainly undone is a conflict; the caller reads and tries again.
 fn refused(fault: FailedCall) -> Cas {
     match fault.code {
         Some(code) if code == SqlState::T_R_SERIALIZATION_FAILURE => Cas::Conflict,
@@ -247,7 +251,7 @@ fn refused(fault: FailedCall) -> Cas {
     }
 }
 
-/// The functions that tell the instance, not the table.
+/// Whether the error is about the functions for the server's identity, and not about the table.
 fn refuses_identity(code: &SqlState, error: &tokio_postgres::Error) -> bool {
     let about = error.as_db_error().map_or("", |e| e.message());
     let names = ["pg_control_system", "pg_walfile_name", "pg_current_wal_lsn"];
@@ -260,15 +264,15 @@ fn refuses_identity(code: &SqlState, error: &tokio_postgres::Error) -> bool {
     refusals.contains(&code) && (names.iter().any(|n| about.contains(n)) || about.contains("WAL"))
 }
 
-/// It may be gone on the next connection: the server ended this one, a pooler lost its own, or the
-/// database's default is a stricter isolation than a single statement needs.
+/// Errors that may not come again: the server ended the connection, a pooler lost its own, or the database has a
+/// default isolation at which a single statement can fail.
 fn is_passing(code: &SqlState) -> bool {
     code.code().starts_with("57P")
         || code.code().starts_with("08")
         || *code == SqlState::T_R_SERIALIZATION_FAILURE
 }
 
-/// What the loser of a race to create something is told.
+/// Errors for the loser of a race to create something.
 fn is_there_already(code: &SqlState) -> bool {
     [
         &SqlState::UNIQUE_VIOLATION,
@@ -279,12 +283,12 @@ fn is_there_already(code: &SqlState) -> bool {
     .contains(&code)
 }
 
-/// Not if it is negative.
+/// A duration, unless it is negative.
 fn micros(value: Option<i64>) -> Option<Duration> {
     value.and_then(|v| u64::try_from(v).ok()).map(Duration::from_micros)
 }
 
-/// The body, version and age from `at` on, if there is a record.
+/// The version, body and age in the columns from `at`, if there is a record.
 fn stored(row: &Row, at: usize) -> Result<Option<Stored>, tokio_postgres::Error> {
     let Some(version) = row.try_get(at)? else { return Ok(None) };
     Ok(Some(Stored {
@@ -294,7 +298,7 @@ fn stored(row: &Row, at: usize) -> Result<Option<Stored>, tokio_postgres::Error>
     }))
 }
 
-/// The first text that sorts after every text with this prefix.
+/// The first text that sorts after all texts with this prefix.
 fn beyond(prefix: &str) -> Option<String> {
     let mut letters: Vec<char> = prefix.chars().collect();
     while let Some(last) = letters.pop() {
@@ -309,7 +313,7 @@ fn beyond(prefix: &str) -> Option<String> {
 
 fn foreign(error: &tokio_postgres::Error) -> Failure {
     errors::unusable(format!(
-        "The table leasehold.records is not as this program makes it ({error}). See `leasehold doctor \
+        "The table leasehold.records differs from the one this version expects ({error}). See `leasehold doctor \
          --print-sql`."
     ))
 }
@@ -342,7 +346,7 @@ impl Store for PostgresStore {
         let version = write.to_string();
         let (channel, lock) = notify::names(key);
         let met = self.met();
-        let told = [(&lock as &(dyn ToSql + Sync), Type::INT8), (&channel, Type::TEXT), (&met, Type::TEXT)];
+        let notify = [(&lock as &(dyn ToSql + Sync), Type::INT8), (&channel, Type::TEXT), (&met, Type::TEXT)];
         let mut params: Vec<(&(dyn ToSql + Sync), Type)> = vec![(&key, Type::TEXT)];
         let old = expected.map(|v| v.0.as_str());
         let statement: Statement = match &old {
@@ -353,7 +357,7 @@ impl Store for PostgresStore {
             None => sql::create_one,
         };
         params.extend([(&version as &(dyn ToSql + Sync), Type::TEXT), (&body, Type::BYTEA)]);
-        params.extend(told);
+        params.extend(notify);
         self.write(statement, &params, Version(version.clone())).await
     }
 
@@ -387,7 +391,7 @@ impl Store for PostgresStore {
     }
 
     async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
-        // In the order of the keys: two of us never wait for each other in a circle.
+        // Sorted by key, so that two processes do not deadlock.
         let mut sorted: Vec<usize> = (0..writes.len()).collect();
         sorted.sort_by(|a, b| writes[*a].key.cmp(&writes[*b].key));
         let mut answers = vec![Cas::Conflict; writes.len()];

@@ -1,9 +1,9 @@
 //! A table in PostgreSQL as a target: `pg:postgres://USER@HOST/DATABASE#SCHEMA.TABLE`.
 //!
-//! `guard install` adds a fence and a trigger to the table, so that the job's own SQL is fenced as it is:
-//! every statement that writes checks what its session shows (see [`crate::targets::sql`]) in the transaction that
-//! writes. Sealing waits until every transaction that passed the check has ended; so a run that was sealed
-//! knows that what it reads is what the one before left.
+//! `guard install` adds a fence and a trigger to the table, so that the job's own SQL is fenced without a change.
+//! Each statement that writes checks the text that its session shows (see [`crate::targets::sql`]), in the
+//! transaction that writes. Sealing waits until every transaction that passed the check has ended. So after
+//! sealing a run reads the final state that the run before left.
 
 mod check;
 mod errors;
@@ -39,7 +39,7 @@ use crate::text::percent_decoded;
 
 /// How long a seal waits for transactions that write the table.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// What a connection and the statements around the waiting may take on top.
+/// Additional time for the connection and the other statements.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// A table that only the holder of a lease may write.
@@ -50,7 +50,7 @@ pub struct PgTarget {
     shown: String,
     patience: Duration,
     margin: Duration,
-    /// What installing was told about how grants are shown.
+    /// The way of showing a run that installing was asked for.
     shown_by: Option<ShownBy>,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for PgTarget {
     }
 }
 
-/// A connection, and whether a COMMIT is on its way over it: from then on no answer means that nobody knows.
+/// A connection, and whether a COMMIT was sent on it: from then on a missing answer leaves the outcome unknown.
 struct PgCall {
     link: PgConnection,
     committing: Cell<bool>,
@@ -74,18 +74,18 @@ impl Deref for PgCall {
     }
 }
 
-/// What the catalogue and the guard say of the table.
+/// The table in the catalogue, and its guard.
 struct TableState {
-    /// The table's number.
+    /// The table's OID.
     oid: u32,
-    /// The number of its fence.
+    /// The id of its fence.
     id: i64,
     row: shared::FenceRow,
     others: Others,
 }
 
 impl PgTarget {
-    /// Reads the URL, `rest` being what comes after `pg:`; connects with the first call.
+    /// Reads the URL; `rest` is the part after `pg:`. Connects with the first call.
     pub fn open(url: &str, rest: &str) -> Result<Self, TargetError> {
         let unfit = |why: String, fix: &str| TargetError::Unfit { target: shown(url), why, fix: fix.into() };
         let example = "Write pg:postgres://USER@HOST/DATABASE#SCHEMA.TABLE";
@@ -93,14 +93,17 @@ impl PgTarget {
             return Err(unfit("names no table: there is nothing after a #".into(), example));
         };
         let Some(table) = percent_decoded(table) else {
-            return Err(unfit("has a % in its table that spells nothing".into(), "Write a plain % as %25"));
+            return Err(unfit(
+                "has a % in its table name that starts no %XX".into(),
+                "Write a plain % as %25",
+            ));
         };
         let server = match server.strip_prefix("//") {
             Some(rest) => format!("postgres://{rest}"),
             None => server.to_owned(),
         };
         if !server.starts_with("postgres://") && !server.starts_with("postgresql://") {
-            return Err(unfit("is no URL of PostgreSQL".into(), example));
+            return Err(unfit("is not a PostgreSQL URL".into(), example));
         }
         let server = Config::parse(&server, &env)
             .map_err(|why| unfit(format!("cannot be read: {}", why.trim_end_matches('.')), example))?;
@@ -114,14 +117,14 @@ impl PgTarget {
         Self { patience, ..self }
     }
 
-    /// Allows this much on top for the statements around the waiting; for tests, which have no ten seconds.
+    /// Allows this additional time for the other statements.
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn with_margin(self, margin: Duration) -> Self {
         Self { margin, ..self }
     }
 
-    /// Makes a connection, works with it and ends it; a runtime of its own, so any thread will do.
+    /// Connects, runs `work` and disconnects, in a new runtime, so that any thread can call it.
     fn connected<T>(
         &self,
         doing: &'static str,
@@ -135,7 +138,7 @@ impl PgTarget {
         })
     }
 
-    /// The same, and all of the work has an end.
+    /// The same, with a time limit for the whole work.
     fn drive<T>(
         &self,
         doing: &'static str,
@@ -145,7 +148,7 @@ impl PgTarget {
         self.connected(doing, async |call: &PgCall| self.within(call, doing, asked, work(call)).await)
     }
 
-    /// Gives up after a while, and knows what that means.
+    /// Runs `work` with a time limit, and returns the right error when it is over.
     async fn within<T>(
         &self,
         call: &PgCall,
@@ -173,9 +176,7 @@ impl PgTarget {
         call.committing.set(true);
         let done = call.client.batch_execute("COMMIT").await;
         done.map_err(|e| match errors::cause(&e) {
-            errors::Cause::Lost => {
-                self.in_doubt(asked, "the connection broke while the transaction was being committed".into())
-            }
+            errors::Cause::Lost => self.in_doubt(asked, "the connection broke during the COMMIT".into()),
             _ => errors::said(&self.shown, doing, &e),
         })
     }
@@ -188,7 +189,7 @@ impl PgTarget {
         move |e| errors::said(&self.shown, doing, &e)
     }
 
-    /// The table and its fence, the guard's trigger standing as it was installed.
+    /// The table and its fence; an error if the guard is not as it was installed.
     async fn found(&self, link: &PgConnection, doing: &'static str) -> Result<TableState, TargetError> {
         let here = guard::Here::ask(self, link, doing).await?;
         let oid = here.table.ok_or_else(|| errors::no_table(&self.shown, &self.table))?;
@@ -247,7 +248,7 @@ impl PgTarget {
         let doing = asked.doing();
         let found = self.found(call, doing).await?;
         let limit = self.patience.as_millis().max(1);
-        // Not the default isolation: after the wait for the lock the newest fence is what counts.
+        // Not the default isolation: after the wait for the lock, the newest fence must be read.
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {limit}; \
              SET LOCAL statement_timeout = {limit}; SET LOCAL synchronous_commit = 'on'"
@@ -274,9 +275,9 @@ impl PgTarget {
         Ok(answer)
     }
 
-    /// Writes the fence, or only the count of what was let in.
+    /// Writes the fence, or only the count of stale writes in observe mode.
     async fn store(&self, link: &PgConnection, now: &TableState, next: Option<&Fence>) -> Result<(), Error> {
-        // None where there was one: it is forgotten.
+        // No fence any more: clear its columns.
         let forgotten = now.row.lease.is_some().then(shared::FenceRow::unsealed);
         let Some(row) = next.map(shared::FenceRow::of).or(forgotten) else {
             let params: &[(&(dyn ToSql + Sync), Type)] =
@@ -297,9 +298,9 @@ impl PgTarget {
         link.client.query_typed(sql::RAISE, params).await.map(drop)
     }
 
-    /// Who is in the way, and how to get them out of it.
+    /// The error that names the transactions that block, and how to end them.
     async fn kept_waiting(&self, link: &PgConnection, id: i64, doing: &'static str) -> TargetError {
-        // The transaction is over; its locks are gone.
+        // Our transaction has failed; this releases its locks.
         let _ = link.client.batch_execute("ROLLBACK").await;
         let (high, low) = (i64::from((id >> 32) as u32), i64::from(id as u32));
         let params = &[(&high as &(dyn ToSql + Sync), Type::INT8), (&low, Type::INT8)];
@@ -307,7 +308,7 @@ impl PgTarget {
         errors::kept_waiting(&self.shown, doing, self.patience, &rows)
     }
 
-    /// The script takes as long as it takes; what is around it has an end.
+    /// Runs the script without a time limit; the statements around it have one.
     async fn run_script(&self, call: &PgCall, bearer: &Bearer, script: &str) -> Result<Written, TargetError> {
         let begin = async {
             call.client.batch_execute("BEGIN").await.map_err(self.said("write"))?;
@@ -343,7 +344,7 @@ fn read(row: &Row, oid: u32) -> Result<Result<TableState, String>, Error> {
     let id = row.try_get(0)?;
     Ok(match Others::parse(&others) {
         Some(others) => Ok(TableState { oid, id, row: fence, others }),
-        None => Err(format!("the fence lets in {others:?}")),
+        None => Err(format!("the setting of the guard for other sessions, {others:?}, is unknown")),
     })
 }
 
@@ -373,7 +374,7 @@ impl Target for PgTarget {
         Ok(Sealed { let_in })
     }
 
-    /// The content is a script of SQL, run as one transaction of this run. Writes have no numbers here: see
+    /// The content is an SQL script, which is run in one transaction of this run. Writes have no numbers here: see
     /// `docs/targets/sql.md`.
     fn write(
         &mut self,
@@ -407,7 +408,7 @@ impl Target for PgTarget {
         vec![("PGAPPNAME".into(), carrier.clone()), (shared::VARIABLE.into(), carrier)]
     }
 
-    /// What can be written without passing the guard, although a run relied on it.
+    /// Warns of tables that are not guarded.
     fn aftermath(&mut self, _bearer: &Bearer) -> Option<String> {
         let report = guard::inspect(self).ok()?;
         let open: Vec<&str> =
@@ -417,8 +418,7 @@ impl Target for PgTarget {
         }
         Some({
             format!(
-                "{} {} not guarded: writes straight into it are not fenced. Run: leasehold guard install {} \
-                 --others {}",
+                "{} {} not guarded, so writes to it are not fenced. Run: leasehold guard install {} --others {}",
                 open.join(", "),
                 if open.len() == 1 { "is" } else { "are" },
                 self.shown,

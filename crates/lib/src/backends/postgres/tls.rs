@@ -1,4 +1,4 @@
-//! TLS the way libpq's `sslmode` means it.
+//! TLS with the meaning of libpq's `sslmode`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 
 use super::config::{Root, Tls, TlsMode};
 
-/// What a connection needs; the answer to a wrong set-up is a sentence.
+/// The TLS settings of a connection. The error is a sentence about the set-up.
 pub(super) fn config(tls: &Tls, home: Option<&Path>) -> Result<ClientConfig, String> {
     let provider = Arc::new(ring::default_provider());
     let checks = checks(tls, home)?;
@@ -33,11 +33,11 @@ pub(super) fn config(tls: &Tls, home: Option<&Path>) -> Result<ClientConfig, Str
         .map_err(|e| format!("the certificate of sslcert and the key of sslkey cannot be used: {e}."))
 }
 
-/// What is looked at in a server's certificate.
+/// The checks of a server's certificate.
 enum Checks {
-    /// Nothing: it keeps out those who listen, not those who answer in the server's place.
+    /// None: TLS then protects from listeners, but not from a false server.
     Nothing,
-    /// Who signed it, and perhaps the name.
+    /// Its signature, and perhaps its name.
     Signed { roots: RootCertStore, trusted: Vec<CertificateDer<'static>>, name: bool },
 }
 
@@ -97,7 +97,7 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         };
         let cert = ParsedCertificate::try_from(end_entity)?;
-        // A server's self-signed certificate may itself be the root that is trusted.
+        // A server's self-signed certificate may be the trusted root itself.
         if !trusted.iter().any(|t| t.as_ref() == end_entity.as_ref()) {
             let algorithms = self.provider.signature_verification_algorithms.all;
             verify_server_cert_signed_by_trust_anchor(&cert, roots, intermediates, now, algorithms)?;

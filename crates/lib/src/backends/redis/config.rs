@@ -1,4 +1,4 @@
-//! Where the leases are: what a `redis:` or `rediss:` URL says.
+//! Reads a `redis:` or `rediss:` URL.
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
@@ -6,33 +6,33 @@ use super::shown;
 use crate::backends::remote::is_here;
 use crate::text::percent_decoded;
 
-/// The part of the keyspace that is used if the URL names none.
+/// The default prefix.
 const PREFIX: &str = "main";
-/// Long enough for any name, short enough for every key.
+/// The longest prefix.
 const LONGEST_PREFIX: usize = 100;
-/// What may follow the question mark.
+/// The parameters of the URL.
 const PARAMETERS: &str = "prefix, cacert, cert and key";
-/// What `redis-cli` reads the password from.
+/// The variable from which `redis-cli` reads the password.
 const PASSWORD_VARIABLE: &str = "REDISCLI_AUTH";
 
-/// A server, how to get in, and which keys are ours.
+/// A server, its credentials, and the prefix of our keys.
 pub(super) struct Config {
-    /// As it may be shown.
+    /// The URL as it may be shown.
     pub url: String,
     pub client: Client,
-    /// Never shown; kept so that no message of a server can carry it.
+    /// Never shown. Kept to remove it from the server's messages.
     pub password: Option<String>,
-    /// A password crosses a network that others may listen to.
+    /// The password crosses the network without encryption.
     pub exposed: bool,
     prefix: String,
 }
 
 impl Config {
-    /// Reads a whole URL. What is wrong with it is said without repeating it: a password with odd
-    /// characters can look like any part of it.
+    /// Reads a whole URL. The error does not repeat it, because a password with special characters can look like any
+    /// part of it.
     pub fn parse(url: &str) -> Result<Self, String> {
         if url.contains('#') {
-            return Err("The redis: URL has a part after \"#\", and none is known there: certificates are always \
+            return Err("The redis: URL has a part after \"#\", which means nothing here: certificates are always \
                         checked. Name the right authority with ?cacert=FILE, or write a \"#\" in the password as %23."
                 .into());
         }
@@ -49,8 +49,8 @@ impl Config {
         Ok(Self { url: shown(url), client, password, exposed, prefix: wishes.prefix })
     }
 
-    /// Where a record is stored. All keys of one store have one hash tag, so that a cluster keeps
-    /// them together and one script may touch several.
+    /// The key of a record. All keys of one store have the same hash tag, so that a cluster keeps them together
+    /// and one script can use several.
     pub fn record(&self, key: &str) -> String {
         format!("leasehold:{{{}}}/{key}", self.prefix)
     }
@@ -61,7 +61,7 @@ impl Config {
     }
 }
 
-/// The parameters, read.
+/// The parameters.
 struct UrlParams {
     prefix: String,
     cacert: Option<String>,
@@ -76,24 +76,22 @@ impl UrlParams {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decoded(value)
                 .filter(|value| !value.is_empty())
-                .ok_or("A parameter of the redis: URL has no readable value. Write it as NAME=VALUE.")?;
+                .ok_or("A parameter of the redis: URL has no value. Write it as NAME=VALUE.")?;
             match name {
                 "prefix" => wishes.prefix = value,
                 "cacert" => wishes.cacert = Some(value),
                 "cert" => wishes.cert = Some(value),
                 "key" => wishes.key = Some(value),
-                // Never passed over: a prefix that is mistyped would be another store.
+                // Never ignored, because a mistyped prefix= would be another store.
                 _ => {
-                    return Err(format!(
-                        "The redis: URL has a parameter that is not known. Known: {PARAMETERS}."
-                    ));
+                    return Err(format!("The redis: URL has an unknown parameter. Known: {PARAMETERS}."));
                 }
             }
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
         if wishes.prefix.len() > LONGEST_PREFIX || !wishes.prefix.chars().all(plain) {
             return Err(format!(
-                "The prefix in the redis: URL can be used in no key. Use up to {LONGEST_PREFIX} letters, digits and - _ . : /"
+                "The prefix in the redis: URL is not allowed. Use up to {LONGEST_PREFIX} letters, digits and - _ . : /"
             ));
         }
         if wishes.cert.is_some() != wishes.key.is_some() {
@@ -112,7 +110,7 @@ impl UrlParams {
 fn info(base: &str) -> Result<ConnectionInfo, String> {
     let unreadable = || {
         "The redis: URL cannot be read. Write redis://USER:PASSWORD@HOST:PORT/DB?prefix=NAME, of which only the host \
-         is needed, with odd characters in the password as %XX."
+         is required. Write special characters in the password as %XX."
             .to_owned()
     };
     let info = base.into_connection_info().map_err(|_| unreadable())?;

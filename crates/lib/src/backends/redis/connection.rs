@@ -1,4 +1,4 @@
-//! The way to a server: one connection at a time, and who was met at its end.
+//! The connection to a server, and the server's identity.
 
 use std::time::Duration;
 
@@ -12,18 +12,17 @@ use super::identity::{self, ServerIdentity};
 use super::scripts::{CHANGED, Script, ScriptAnswer};
 use crate::stores::Failure;
 
-/// The way to one Redis primary.
+/// A connection to one Redis primary.
 pub(super) struct RedisConnection {
     pub config: Config,
     limit: Duration,
-    /// Out of here while a call is under way: one that is given up takes its connection with it, and
-    /// a late reply finds nobody.
+    /// None during a call, so that a call that is dropped closes its connection, and no late reply is read.
     link: Option<MultiplexedConnection>,
-    /// Who answered last.
+    /// The server that answered last.
     pub identity: Option<ServerIdentity>,
 }
 
-/// Whether a call may change anything.
+/// Whether a call may change data.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum CallKind {
     Look,
@@ -31,12 +30,12 @@ pub(super) enum CallKind {
 }
 
 impl RedisConnection {
-    /// Reaches nothing yet.
+    /// Contacts nothing yet.
     pub fn new(config: Config, limit: Duration) -> Self {
         Self { config, limit, link: None, identity: None }
     }
 
-    /// No call takes longer from now on.
+    /// Sets the time limit of each call.
     pub fn limit_calls(&mut self, each: Duration) {
         self.limit = each;
         if let Some(link) = &mut self.link {
@@ -44,7 +43,7 @@ impl RedisConnection {
         }
     }
 
-    /// Asks several things in one go, of the server that these answers then are of.
+    /// Sends several commands at once, all to the same server.
     pub async fn ask(&mut self, questions: &[Cmd]) -> Result<Vec<Value>, Failure> {
         let link = match self.link.take() {
             Some(link) => link,
@@ -68,9 +67,9 @@ impl RedisConnection {
         client.get_multiplexed_async_connection_with_config(&config).await.map_err(|e| self.failure(&e))
     }
 
-    /// Sends commands in one go and gives their answers, errors of the server among them.
+    /// Sends commands at once and returns their answers, which may be errors of the server.
     async fn send(&self, link: &MultiplexedConnection, commands: &[Cmd]) -> Result<Vec<Value>, Failure> {
-        // Not as a pipeline of the library: there, an answer that is no Redis looks like a lost connection.
+        // Not a pipeline of the library, in which an answer that is not Redis looks like a lost connection.
         let sent = commands.iter().map(|command| {
             let mut link = link.clone();
             async move { link.send_packed_command(command).await }
@@ -79,11 +78,11 @@ impl RedisConnection {
         answers.collect::<Result<_, _>>().map_err(|e| self.failure(&e))
     }
 
-    /// Makes one call. On a new connection, the server is asked in the same breath who it is.
+    /// Makes one call. On a new connection the same round trip asks for the server's identity.
     ///
-    /// A write is made only by the server that was met last: another, or the same one after it was a
-    /// replica, may have forgotten what others were told since, and what the write expects may be
-    /// back. One that only looks is sent again, once, to whoever it is now.
+    /// A write is made only on the server that answered last. Another server, or the same one after it was a
+    /// replica, may have lost writes, and have the expected version again. A read is repeated once on the new
+    /// server.
     pub async fn call(&mut self, script: &Script, does: CallKind) -> Result<Value, Failure> {
         loop {
             let (link, met) = match self.link.take() {
@@ -109,7 +108,7 @@ impl RedisConnection {
         }
     }
 
-    /// Takes note of who answers.
+    /// Records the server's identity.
     fn meet(&mut self, answers: &[Value]) -> Result<(), Failure> {
         let identity = ServerIdentity::of(answers);
         identity.usable(&self.config)?;

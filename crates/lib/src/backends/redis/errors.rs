@@ -1,4 +1,4 @@
-//! What went wrong, as one sentence that says what to do next.
+//! Errors as one sentence that says what to do.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use crate::text::MASK;
 
 const PASSWORD: &str = "wants a password; put one in its URL, as in redis://:PASSWORD@HOST";
 
-const RIGHTS: &str = "does not allow this user all that a lease needs: EVAL, and in scripts TIME, EXISTS, HGET, HMGET, \
+const RIGHTS: &str = "does not allow this user all commands that a lease needs: EVAL, and in scripts TIME, EXISTS, HGET, HMGET, \
                       HSET, DEL, ZADD, ZREM and ZRANGEBYLEX on the keys leasehold:*";
 
-/// What the server says, and what it means.
+/// A part of the server's error, the kind of failure, and a sentence.
 type Word = (&'static str, FailureKind, &'static str);
 
-/// What a server says, and what it means. The first that fits: newer servers begin an error with the
-/// word, older ones bury the word of a command that failed inside a script.
+/// The server's errors; the first match counts. Newer servers begin an error with its code, older ones have the code of
+/// a command in a script in the middle of the text.
 const WORDS: &[Word] = &[
     ("NOAUTH", FailureKind::Denied, PASSWORD),
-    // Said to a stranger who sends much at once.
+    // For a client without a login that sends much at once.
     ("unauthenticated", FailureKind::Denied, PASSWORD),
     ("WRONGPASS", FailureKind::Denied, "refused the user or the password in its URL; correct them"),
     ("NOPERM", FailureKind::Denied, RIGHTS),
@@ -31,12 +31,12 @@ const WORDS: &[Word] = &[
     (
         "READONLY",
         FailureKind::Unusable,
-        "is a replica, and only the primary takes writes; name the primary in the URL",
+        "is a replica, and only the primary can be written; name the primary in the URL",
     ),
     (
         CHANGED,
         FailureKind::Unreachable,
-        "has started again or changed its role since it was read, so nothing was written; try again",
+        "was restarted or changed its role since it was read, so nothing was written; try again",
     ),
     (
         "LOADING",
@@ -59,7 +59,7 @@ const WORDS: &[Word] = &[
         FailureKind::Unreachable,
         "has fewer replicas than its min-replicas-to-write, so nothing was written; bring the replicas back",
     ),
-    ("BUSY ", FailureKind::Unreachable, "is busy with somebody's long script; try again later"),
+    ("BUSY ", FailureKind::Unreachable, "is busy with a long script; try again later"),
     ("CLUSTERDOWN", FailureKind::Unreachable, "belongs to a cluster that is down; see CLUSTER INFO"),
     ("TRYAGAIN", FailureKind::Unreachable, "is moving these keys to another node; try again later"),
     (
@@ -76,17 +76,17 @@ const WORDS: &[Word] = &[
     (
         FOREIGN,
         FailureKind::Unusable,
-        "has something under a key of ours that was not written by Leasehold; use another prefix, as in ?prefix=NAME",
+        "has a value under one of our keys that Leasehold did not write; use another prefix, as in ?prefix=NAME",
     ),
     (
         "WRONGTYPE",
         FailureKind::Unusable,
-        "has something under a key of ours that was not written by Leasehold; use another prefix, as in ?prefix=NAME",
+        "has a value under one of our keys that Leasehold did not write; use another prefix, as in ?prefix=NAME",
     ),
     (
         "not allowed after non deterministic",
         FailureKind::Unusable,
-        "is too old to ask the time inside a script; use Redis 5 or newer, or Valkey",
+        "is too old to use TIME in a script; use Redis 5 or newer, or Valkey",
     ),
     (
         "unknown command",
@@ -98,17 +98,21 @@ const WORDS: &[Word] = &[
         FailureKind::Unusable,
         "refused the database number in its URL; correct what comes after the last /",
     ),
-    ("max number of clients", FailureKind::Unreachable, "has as many clients as it takes; try again later"),
+    (
+        "max number of clients",
+        FailureKind::Unreachable,
+        "has reached its maximum of clients; try again later",
+    ),
 ];
 
-/// Of these answers: with them the server refuses the write, and makes it no later.
+/// The errors after which a write was not made, and will not be made later.
 const NOT_WRITTEN: &[&str] = &[CHANGED, "OOM ", "MISCONF", "NOREPLICAS"];
 
-/// Words by which TLS fails, in the client library's messages.
+/// Parts of the client library's messages for TLS errors.
 const TLS_WORDS: &[&str] =
     &["certificate", "InvalidContentType", "corrupt message", "AlertReceived", "HandshakeFailure"];
 
-/// A failure of the client library, in words.
+/// An error of the client library, as a failure.
 pub(super) fn failure(config: &Config, error: &RedisError, limit: Duration) -> Failure {
     let text = without_password(config, &error.to_string());
     let url = &config.url;
@@ -130,7 +134,7 @@ pub(super) fn failure(config: &Config, error: &RedisError, limit: Duration) -> F
         ),
         ErrorKind::Io => of(
             FailureKind::Unreachable,
-            format!("{url} cannot be reached ({text}); see that it runs and its address is right"),
+            format!("{url} cannot be reached ({text}); check that it runs and that its address is right"),
         ),
         ErrorKind::Parse => not_redis(config),
         _ => {
@@ -138,37 +142,40 @@ pub(super) fn failure(config: &Config, error: &RedisError, limit: Duration) -> F
                 WORDS.iter().find(|(word, ..)| text.contains(word) || error.code() == Some(word.trim_end()));
             match word {
                 Some(word) => of_word(config, word, &aside(error)),
-                None => of(FailureKind::Unusable, format!("{url} answered what is not understood: {text}")),
+                None => of(
+                    FailureKind::Unusable,
+                    format!("{url} gave an answer that Redis does not give: {text}; check the address"),
+                ),
             }
         }
     }
 }
 
-/// What the server said about a missing right: it names the command.
+/// The server's message about a missing permission, which names the command.
 fn aside(error: &RedisError) -> String {
     let denied = error.code() == Some("NOPERM");
     error.detail().filter(|_| denied).map_or(String::new(), |detail| format!(" ({detail})"))
 }
 
-/// It talks, and not as Redis does.
+/// The answer was not one of Redis.
 pub(super) fn not_redis(config: &Config) -> Failure {
     Failure::new(
         FailureKind::Unusable,
-        format!("{} did not answer as Redis does; see that the address is the right one", config.url),
+        format!("{} gave an answer that Redis does not give; check the address", config.url),
     )
 }
 
-/// Something under our key is not ours.
+/// A key of ours has another value.
 pub(super) fn foreign(config: &Config) -> Failure {
     of_script(config, FOREIGN)
 }
 
-/// The server began another history of writes.
+/// The server has a new replication id.
 pub(super) fn changed(config: &Config) -> Failure {
     of_script(config, CHANGED)
 }
 
-/// As if a script had said it.
+/// The failure for an error that a script returns.
 fn of_script(config: &Config, said: &str) -> Failure {
     let word = WORDS.iter().find(|(word, ..)| *word == said);
     of_word(config, word.unwrap_or(&WORDS[0]), "")
@@ -183,7 +190,7 @@ fn of_word(config: &Config, (said, kind, meaning): &Word, aside: &str) -> Failur
     }
 }
 
-/// Some servers repeat what they were told.
+/// The text without the password, which some servers repeat.
 fn without_password(config: &Config, text: &str) -> String {
     match &config.password {
         Some(password) if !password.is_empty() => text.replace(password.as_str(), MASK),
@@ -195,7 +202,7 @@ fn without_password(config: &Config, text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Targets fail by the same words: they have a key and a URL, no leases and no store.
+    /// Targets use the same sentences, so they must not mention leases or stores.
     #[test]
     fn what_is_said_of_a_node_is_true_of_a_target() {
         let config = Config::parse("redis://h:1").unwrap();

@@ -1,34 +1,34 @@
-//! Who answers: which process of which server, and what it is.
+//! The identity of a server: its process, its replication id and its role.
 
 use redis::{Cmd, Value, cmd, from_redis_value_ref};
 
 use super::config::Config;
 use crate::stores::{Failure, FailureKind};
 
-/// How much of each id is told: enough to tell any two apart, short enough for every record.
+/// How many characters of each id are used: enough to be unique, and short enough for every record.
 const ID_LENGTH: usize = 16;
 
-/// What a server says of itself.
+/// A server's identity, from INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerIdentity {
-    /// New whenever the process starts.
+    /// The run id, which is new for each process.
     run: Option<String>,
-    /// New whenever another history of writes begins: a failover, a replica made a primary.
+    /// The replication id, which is new after a failover or when a replica becomes a primary.
     replication: Option<String>,
     replica: bool,
     sentinel: bool,
 }
 
-/// How many questions that takes.
+/// The number of commands in [`questions`].
 pub(super) const QUESTIONS: usize = 2;
 
-/// The questions that [`ServerIdentity::of`] wants the answers of.
+/// The commands whose answers [`ServerIdentity::of`] reads.
 pub(super) fn questions() -> Vec<Cmd> {
     let sections: [&str; QUESTIONS] = ["server", "replication"];
     sections.map(info).into()
 }
 
-/// One section of what a server says of itself.
+/// The command for one section of INFO.
 pub(super) fn info(section: &str) -> Cmd {
     let mut command = cmd("INFO");
     command.arg(section);
@@ -36,7 +36,7 @@ pub(super) fn info(section: &str) -> Cmd {
 }
 
 impl ServerIdentity {
-    /// Reads the answers. One that is missing or refused is not told.
+    /// Reads the answers. One that is missing or refused leaves its field empty.
     pub fn of(answers: &[Value]) -> Self {
         let text: Vec<String> = answers.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
         let text = text.join("\n");
@@ -49,7 +49,7 @@ impl ServerIdentity {
         }
     }
 
-    /// The name of this incarnation. Where the server does not tell, only "unknown".
+    /// The name of this instance; "unknown" if the server does not allow INFO.
     pub fn instance(&self) -> String {
         let short =
             |id: &Option<String>| id.as_ref().map(|id| id.chars().take(ID_LENGTH).collect::<String>());
@@ -60,23 +60,23 @@ impl ServerIdentity {
         }
     }
 
-    /// Which history of writes this is, if it is told.
+    /// The replication id, if it is known.
     pub fn replication(&self) -> Option<&str> {
         self.replication.as_deref()
     }
 
-    /// What cannot be promised because it is not told.
+    /// A warning if the identity is unknown.
     pub fn caution(&self) -> Option<String> {
-        let told = self.run.is_some() || self.replication.is_some();
-        (!told).then(|| {
-            "This user may not run INFO there, so a restart or failover that loses leases is noticed only by machines that \
-             remember a higher token. Where others who may run it share a lease, the token skips 1000 each time the one follows \
-             the other. Allow it with ACL SETUSER NAME +info."
+        let known = self.run.is_some() || self.replication.is_some();
+        (!known).then(|| {
+            "This user may not run INFO there. So only machines that remember a higher token notice a restart or failover that \
+             loses leases, and the token skips 1000 whenever a user with INFO and one without it follow each other. Allow it \
+             with ACL SETUSER NAME +info."
                 .into()
         })
     }
 
-    /// Refuses what keeps no data of its own.
+    /// Refuses a Sentinel and a replica.
     pub fn usable(&self, config: &Config) -> Result<(), Failure> {
         let what = match self {
             Self { sentinel: true, .. } => "is a Sentinel, which keeps no data",

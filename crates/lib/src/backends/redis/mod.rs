@@ -1,4 +1,4 @@
-//! Redis, Valkey and what speaks like them: a store on one primary, and targets that are strings.
+//! Redis, Valkey and compatible servers: a store on one primary, and targets that are strings.
 
 mod config;
 mod connection;
@@ -14,7 +14,7 @@ pub use self::target::{LARGEST, RedisTarget};
 use super::mask::Masking;
 use super::{AsStore, AsTarget, Backend, Scheme};
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: target::shown,
     variables: &[],
@@ -34,7 +34,7 @@ pub(super) const BACKEND: Backend = Backend {
     )),
 };
 
-/// The URL of a server as it may be shown. `cert` and `key` name files.
+/// The URL of a server as it may be shown. `cert` and `key` are names of files.
 fn shown(url: &str) -> String {
     Masking { harmless: &["cacert", "cert", "key", "prefix"], user_is_secret: false }.shown(url)
 }

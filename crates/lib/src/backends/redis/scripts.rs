@@ -1,8 +1,8 @@
-//! The scripts, one for each verb, and what they answer.
+//! The scripts, one for each verb, and their answers.
 //!
-//! Each is sent whole: a cold run pays no extra round trip to find out that the server has not seen
-//! it. In each, whatever can fail comes before the first write: a type that does not fit, memory that
-//! is used up, a right that is missing. The server refuses the first write or none.
+//! Each is sent whole, without EVALSHA, so that the first call needs no second round trip. In each script,
+//! everything that can fail comes before the first write: a wrong type, no memory, a missing permission. So the
+//! server either refuses the first write or makes all.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use redis::{Cmd, FromRedisValue, Value, cmd, from_redis_value};
 use super::config::Config;
 use crate::stores::{BatchWrite, Stored, Version};
 
-/// What a script says when the key holds something that no script of ours wrote.
+/// The error of a script for a key whose value Leasehold did not write.
 pub(super) const FOREIGN: &str = "LEASEHOLD_FOREIGN";
 
-/// What a script says when the server began another history of writes since it was asked who it is.
+/// The error of a script if the server's replication id has changed.
 pub(super) const CHANGED: &str = "LEASEHOLD_CHANGED";
 
-/// A script that does nothing unless ARGV[1], the replication id that is known ('' if none is), is
-/// still the server's. A primary that was made a replica and a primary again has another; the
-/// connection may outlive that, and what it was told before it may be forgotten.
+/// A script that does nothing unless ARGV[1], the known replication id ('' if unknown), is still the server's. A
+/// primary that was a replica in between has another id. A connection can survive that, while writes from before it
+/// may be lost.
 macro_rules! guarded {
     ($body:literal) => {
         concat!(
@@ -51,9 +51,9 @@ return {now[1], now[2], r[1], r[2], r[3]}
 "
 );
 
-/// KEYS: the index, then the records. ARGV: where to publish, then name, expected version ('' if it
-/// must be absent), new version and body of each. A record that is not what was expected spoils no
-/// other; publishing is a courtesy that may be forbidden.
+/// KEYS: the index, then the records. ARGV: the channel prefix, then name, expected version ('' if it must be
+/// absent), new version and body of each. A conflict of one record does not affect the others. An error of PUBLISH is
+/// ignored.
 const CAS: &str = guarded!(
     "
 local now = redis.call('TIME')
@@ -77,7 +77,7 @@ return out
 "
 );
 
-/// KEYS: the index and the record. ARGV: where to publish, the name, the version.
+/// KEYS: the index and the record. ARGV: the channel prefix, the name, the version.
 const REMOVE: &str = guarded!(
     "
 local now = redis.call('TIME')
@@ -90,8 +90,8 @@ return {now[1], now[2], 1}
 "
 );
 
-/// KEYS: the index. ARGV: where records are, the bounds, how many. A name whose record is gone
-/// (evicted, or removed by hand) comes without one.
+/// KEYS: the index. ARGV: the prefix of records, the bounds, the limit. A name whose record is gone (evicted, or
+/// removed by hand) is returned without a record.
 const LIST: &str = guarded!(
     "
 local now = redis.call('TIME')
@@ -105,7 +105,7 @@ return out
 "
 );
 
-/// A script with its keys and arguments, but for the first: who the server was when it was asked.
+/// A script with its keys and arguments, except the first, which is the replication id.
 pub(super) struct Script {
     text: &'static str,
     keys: Vec<Vec<u8>>,
@@ -118,7 +118,7 @@ impl Script {
         Self { text, keys, arguments: Vec::new() }
     }
 
-    /// One over the two keys of a target.
+    /// A script on the two keys of a target.
     pub fn of_target(text: &'static str, keys: &super::target::Keys) -> Self {
         Self { text, keys: vec![keys.fence.clone(), keys.value.clone()], arguments: Vec::new() }
     }
@@ -128,7 +128,7 @@ impl Script {
         self
     }
 
-    /// To be sent to the server that has this replication id.
+    /// The command for the server with this replication id.
     pub fn for_server(&self, id: Option<&str>) -> Cmd {
         let mut command = cmd("EVAL");
         command
@@ -153,7 +153,7 @@ pub(super) fn cas<'a>(config: &Config, writes: impl Iterator<Item = ScriptWrite<
     })
 }
 
-/// One conditional write as the script takes it.
+/// One conditional write, as arguments of the script.
 pub(super) struct ScriptWrite<'a> {
     pub key: &'a str,
     pub expected: &'a str,
@@ -172,7 +172,7 @@ impl<'a> From<&'a BatchWrite> for ScriptWrite<'a> {
     }
 }
 
-/// Our own versions are never empty, so "" can stand for nothing.
+/// The argument for an expected version. Versions are never empty, so "" means that there must be no record.
 pub(super) fn expected(version: Option<&Version>) -> &str {
     version.map_or("", |version| version.0.as_str())
 }
@@ -182,7 +182,7 @@ pub(super) fn remove(config: &Config, key: &str, version: &Version) -> Script {
     Script::new(REMOVE, keys).with([config.record("").as_str(), key, &version.0])
 }
 
-/// Names with the prefix sort from the prefix on, so whichever bound lies further is the start.
+/// Names with the prefix sort after the prefix, so the start is the larger of the two bounds.
 pub(super) fn list(config: &Config, prefix: &str, after: &str, limit: usize) -> Script {
     let mut from = b"-".to_vec();
     if !after.is_empty() && after >= prefix {
@@ -192,21 +192,21 @@ pub(super) fn list(config: &Config, prefix: &str, after: &str, limit: usize) -> 
     }
     let mut to = b"+".to_vec();
     if let Some((last, rest)) = prefix.as_bytes().split_last() {
-        // No byte of UTF-8 is the last one there is.
+        // No byte of UTF-8 is 0xff, so this does not overflow.
         to = [b"(", rest, &[last.saturating_add(1)]].concat();
     }
     let script = Script::new(LIST, vec![config.index()]).with([config.record("")]);
     script.with([from, to, limit.to_string().into_bytes()])
 }
 
-/// The server's clock, and what else a script answered.
+/// The server's time, and the rest of a script's answer.
 pub(super) struct ScriptAnswer {
     pub now: Duration,
     pub rest: Vec<Value>,
 }
 
 impl ScriptAnswer {
-    /// Nothing: this is not what our scripts answer.
+    /// None if this is no answer of our scripts.
     pub fn of(value: Value) -> Option<Self> {
         let Value::Array(items) = value else { return None };
         let mut items = items.into_iter();
@@ -220,13 +220,13 @@ pub(super) fn take<T: FromRedisValue>(items: &mut impl Iterator<Item = Value>) -
     from_redis_value(items.next()?).ok()
 }
 
-/// Version, body and time of a record, which may be absent. Nothing: no record of ours.
+/// A record from its version, body and time, or its absence. None if it is no record of ours.
 pub(super) fn stored(now: Duration, items: &mut impl Iterator<Item = Value>) -> Option<Option<Stored>> {
     let version: Option<String> = take(items)?;
     let body: Option<Vec<u8>> = take(items)?;
     let written: Option<Vec<u8>> = take(items)?;
     let Some(version) = version else { return Some(None) };
-    // A time that cannot be read, or lies ahead because the clock was set back, tells no age.
+    // There is no age if the time cannot be read, or is in the future because the clock was set back.
     let written = written.and_then(|t| std::str::from_utf8(&t).ok()?.parse().ok()).map(Duration::from_micros);
     let age = written.and_then(|written| now.checked_sub(written));
     Some(Some(Stored { body: body?, version: Version(version), age }))

@@ -1,8 +1,8 @@
-//! Redis, Valkey, and what speaks their language.
+//! A store in Redis, Valkey or a compatible server.
 //!
-//! A record is a hash of version, body and time; a sorted set next to it holds all names. Every verb
-//! is one script, so it is one step for the server, and one round trip. The time is the server's.
-//! All keys of one store carry one hash tag: in a cluster, one lease store lives in one slot.
+//! A record is a hash of version, body and time, and a sorted set has all names. Each verb is one script, so it
+//! is one atomic step and one round trip. The time is the server's. All keys of a store have the same hash tag, so
+//! in a cluster a store is in one slot.
 
 mod examine;
 mod notify;
@@ -25,11 +25,11 @@ use crate::stores::{
     BatchWrite, Cas, Clock, Examine, Failure, Listed, Remark, Store, StoreFacts, Stored, Version,
 };
 
-/// How long a call may take until somebody says otherwise; [`Remote`] ends it no later.
+/// The default time limit of a call, as in [`Remote`].
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Writes in one command: enough that ten commands renew ten thousand leases, and a moment's work.
+/// The largest number of writes in one command: ten commands renew ten thousand leases.
 const MOST_WRITES: usize = 1000;
-/// Bytes of bodies in one command, about.
+/// The approximate largest size of the bodies in one command.
 const MOST_BYTES: usize = 8 << 20;
 /// Records in one page of a listing.
 const PAGE: usize = 500;
@@ -37,20 +37,20 @@ const PAGE: usize = 500;
 /// A store on one Redis primary.
 pub struct RedisStore {
     connection: RedisConnection,
-    ear: KeyListener,
+    subscriber: KeyListener,
 }
 
 impl RedisStore {
-    /// Reads `url`, which begins with `redis:` or `rediss:`, and reaches nothing yet.
+    /// Reads `url`, which begins with `redis:` or `rediss:`. Contacts nothing yet.
     pub fn open(url: &str) -> Result<Remote<Self>, OpenError> {
         let config = Config::parse(url).map_err(OpenError::Url)?;
         Ok(Remote::new(Self {
             connection: RedisConnection::new(config, PATIENCE),
-            ear: KeyListener::default(),
+            subscriber: KeyListener::default(),
         }))
     }
 
-    /// Makes conditional writes in one command; as many answers as writes.
+    /// Makes conditional writes in one command. Returns one answer for each.
     async fn cas_some<'a>(
         &mut self,
         writes: impl ExactSizeIterator<Item = ScriptWrite<'a>> + Clone,
@@ -69,13 +69,13 @@ impl RedisStore {
         };
         let answers: Vec<Cas> = writes.zip(answer.rest).map(verdict).collect();
         if answers.iter().any(|answer| matches!(answer, Cas::Written { .. })) {
-            // Whoever writes has ceased to wait, and would only hear of itself.
-            self.ear.close();
+            // A process that writes does not wait any more, and would only get its own notifications.
+            self.subscriber.close();
         }
         Ok(answers)
     }
 
-    /// One page of names in order, with the records that are still there.
+    /// One page of names in order, with the records that still exist.
     async fn page(
         &mut self,
         prefix: &str,
@@ -109,8 +109,8 @@ impl Store for RedisStore {
             this_machine_only: false,
             lock_dir: None,
             spacing: Duration::ZERO,
-            pushes: !self.ear.deaf(),
-            durability: "What its server keeps: every write only with appendonly yes and appendfsync always, and on one \
+            pushes: !self.subscriber.must_poll(),
+            durability: "As durable as its server: every write only with appendonly yes and appendfsync always, and on one \
                          primary only.",
             caution: identity.and_then(ServerIdentity::caution),
         }
@@ -148,7 +148,7 @@ impl Store for RedisStore {
             if let Some((name, _)) = page.last() {
                 after.clone_from(name);
             }
-            // A name without a record was evicted or removed by hand: it is not there.
+            // The record of this name was evicted or removed by hand.
             let there = |(key, stored): (String, Option<Stored>)| {
                 stored.map(|stored| Listed { key, stored: Some(stored) })
             };
@@ -179,10 +179,10 @@ impl Store for RedisStore {
     async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
         let mut answers = Vec::with_capacity(writes.len());
         while answers.len() < writes.len() {
-            let some = handful(&writes[answers.len()..]);
+            let some = first_batch(&writes[answers.len()..]);
             match self.cas_some(some.iter().map(ScriptWrite::from)).await {
                 Ok(some) => answers.extend(some),
-                // What follows is not sent at all: the server would be asked again and again.
+                // The remaining writes are not sent, because each would fail again.
                 Err(failure) => answers.resize(writes.len(), Cas::Unknown(failure)),
             }
         }
@@ -205,8 +205,8 @@ impl Examine for RedisStore {
     }
 }
 
-/// As many of the first writes as one command takes; at least one.
-fn handful(writes: &[BatchWrite]) -> &[BatchWrite] {
+/// The first writes, as many as fit in one command; at least one.
+fn first_batch(writes: &[BatchWrite]) -> &[BatchWrite] {
     let mut bytes = 0;
     let fits = |write: &&BatchWrite| {
         bytes += write.body.len();
@@ -231,7 +231,7 @@ mod tests {
         let count = |writes: &[BatchWrite]| {
             let (mut rest, mut commands) = (writes, 0);
             while !rest.is_empty() {
-                rest = &rest[handful(rest).len()..];
+                rest = &rest[first_batch(rest).len()..];
                 commands += 1;
             }
             commands

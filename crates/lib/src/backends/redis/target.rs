@@ -1,12 +1,11 @@
 //! One string in Redis as a target: `redis://HOST#KEY`.
 //!
-//! The value is the plain string under KEY, for any GET. The fence is a string beside it, in the same
-//! hash slot. One script compares the fence that was read, byte by byte, with the one that is there, and
-//! replaces both; the rule stays on our side. Tokens are never compared in the script, so no number
-//! loses digits there.
+//! The value is the plain string under KEY, for any GET. The fence is another string, in the same hash slot. One
+//! script compares the current fence with the one that was read, byte by byte, and replaces both strings. The rule
+//! is checked here, not in the script. So the script compares no tokens, whose digits Lua could lose.
 //!
-//! One primary keeps what it said. A failover to a replica that had not heard of a seal takes the fence
-//! back, and with it the promise: docs/targets/redis.md.
+//! One primary keeps the fence. A failover to a replica without the last seal loses that seal, and then stale
+//! writes are accepted: docs/targets/redis.md.
 
 mod scripts;
 
@@ -25,13 +24,13 @@ use crate::targets::cas_fence::{self, CasFence, Swap};
 use crate::targets::deadline::{Networked, Server};
 use crate::text::percent_decoded;
 
-/// Most that is written: a server does nothing else while it takes it.
+/// The largest value. The server does nothing else while it receives it.
 pub const LARGEST: usize = 64 << 20;
-/// A target ends its calls itself, by how much they move.
+/// The connection's own limit, above the limits of a target's calls.
 const CALLS: Duration = Duration::from_secs(600);
-/// Before the name of every fence.
+/// The prefix of every fence's name.
 const FENCE: &str = "leasehold-fence:";
-/// Before the names of a lease store's records.
+/// The prefix of a lease store's keys.
 const RECORDS: &str = "leasehold:";
 
 /// A string that only the holder of a lease may replace.
@@ -39,12 +38,12 @@ const RECORDS: &str = "leasehold:";
 pub struct RedisTarget {
     server: Server<RedisConnection>,
     keys: Keys,
-    /// The history of writes that this verb's first look was of.
+    /// The replication id at this verb's first read.
     history: Option<String>,
 }
 
 impl RedisTarget {
-    /// The key that `redis://HOST#KEY` names. Reaches nothing.
+    /// The key that `redis://HOST#KEY` names. Contacts nothing.
     pub fn open(url: &str) -> Result<Self, TargetError> {
         let unfit = |why: &str, fix: &str| TargetError::Unfit {
             target: shown(url),
@@ -52,22 +51,22 @@ impl RedisTarget {
             fix: fix.into(),
         };
         let no_key =
-            || unfit("names no key", "Write redis://HOST/DB#KEY, with odd characters of the key as %XX");
+            || unfit("names no key", "Write redis://HOST/DB#KEY, with special characters of the key as %XX");
         let (server, key) = split(url).ok_or_else(no_key)?;
         let key = percent_decoded(key).filter(|key| !key.is_empty()).ok_or_else(no_key)?;
         if key.starts_with(FENCE) || key.starts_with(RECORDS) {
-            return Err(unfit("is kept by Leasehold for itself", "Name another key"));
+            return Err(unfit("is a key that Leasehold itself uses", "Name another key"));
         }
         let Some(fence) = fence_of(&key) else {
             return Err(unfit(
-                "has a \"}\" and no hash tag, so no second key can be kept in its slot",
+                "has a \"}\" and no hash tag, so its fence cannot be in the same slot",
                 "Use a key without \"}\", or one with a hash tag as in %7Bsite%7D:today",
             ));
         };
         if is_bare_tag(&key) {
             return Err(unfit(
-                "is a hash tag and nothing else, and would share the fence of the key between its braces",
-                "Name the key without the braces, or give it something after them, as in %7Bsite%7D:today",
+                "is a hash tag and nothing else, so it would share its fence with the key in the braces",
+                "Name the key without the braces, or add a text after them, as in %7Bsite%7D:today",
             ));
         }
         if server.contains("prefix=") {
@@ -101,7 +100,7 @@ impl RedisTarget {
     fn not_a_string(&self) -> TargetError {
         TargetError::Unfit {
             target: self.server.shown.clone(),
-            why: "holds something that is no string, a list or a hash perhaps".into(),
+            why: "holds a value that is not a string".into(),
             fix: "Name a key that holds a string, or nothing".into(),
         }
     }
@@ -115,13 +114,13 @@ impl RedisTarget {
     }
 }
 
-/// The server's URL, and what comes after the last `#`: a password may have one, a key writes it %23.
+/// The server's URL and the part after the last `#`. A password may contain `#`; a key has it as %23.
 fn split(url: &str) -> Option<(&str, &str)> {
     let (server, key) = url.rsplit_once('#')?;
     (!key.contains('@')).then_some((server, key))
 }
 
-/// As it may be shown. The key is no part of the server's URL: an `@` in it ends no password.
+/// The URL as it may be shown. The key is masked apart from the server's URL, so an `@` in the key ends no password.
 pub(super) fn shown(url: &str) -> String {
     match split(url) {
         Some((server, key)) if url.contains("://") => format!("{}#{key}", masked(server)),
@@ -129,17 +128,17 @@ pub(super) fn shown(url: &str) -> String {
     }
 }
 
-/// `{K}`: its fence would have the name of the one of `K`.
+/// Whether it is `{K}`, whose fence would have the same name as the fence of `K`.
 fn is_bare_tag(key: &str) -> bool {
     key.strip_prefix('{').is_some_and(|rest| rest.len() > 1 && rest.find('}') == Some(rest.len() - 1))
 }
 
-/// The name of the key's fence: in the same slot of a cluster, whether or not the key has a hash tag.
+/// The name of the key's fence, which is in the same slot of a cluster.
 fn fence_of(key: &str) -> Option<String> {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     match tag {
         Some(tag) if !tag.is_empty() => Some(format!("{FENCE}{key}")),
-        // Then the whole key is what its slot is made from, and can be a tag if it ends none.
+        // The slot depends on the whole key, which can be a hash tag if it contains no brace that ends one.
         _ if !key.contains('}') => Some(format!("{FENCE}{{{key}}}")),
         _ => None,
     }
@@ -155,8 +154,8 @@ impl CasFence for RedisTarget {
     /// The version is the fence itself.
     fn load(&mut self) -> Result<Option<(FenceRecord, Version)>, TargetError> {
         let looked = self.look(0, ReadWhat::Fence, "read the fence of")?;
-        // Whoever looks again after a failover may see a fence that was replaced since the first look, and would
-        // pass it: one verb is for one history.
+        // After a failover a second read may show an older fence, which would accept a stale write. So one verb uses one
+        // replication id.
         match (&self.history, &looked.history) {
             (Some(before), Some(now)) if before != now => {
                 let failure = self.server.calls.call(0, async |redis| redis.changed(), |failure| failure);
@@ -167,7 +166,7 @@ impl CasFence for RedisTarget {
         }
         let Some(bytes) = looked.fence else { return Ok(None) };
         let record = self.decode(&bytes)?;
-        // What was decoded is UTF-8.
+        // It was decoded, so it is UTF-8.
         Ok(Some((record, Version(String::from_utf8_lossy(&bytes).into_owned()))))
     }
 
@@ -184,8 +183,8 @@ impl CasFence for RedisTarget {
             Ok(Swapped::Done) => Ok(Swap::Done),
             Ok(Swapped::Conflict) => Ok(Swap::Conflict),
             Ok(Swapped::NotAString) => Err(self.not_a_string()),
-            // Said before anything was changed: every script does first what can be refused. Trying again would
-            // not mend it, and after a change of history it would pass a fence that should have been kept.
+            // Refused before anything was changed. A second try would not help, and after a failover it could accept a
+            // stale write.
             Err(failure) if failure.kind == FailureKind::Denied || failure.landed == Landed::No => {
                 Err(self.server.failed("write", failure))
             }
@@ -194,7 +193,7 @@ impl CasFence for RedisTarget {
     }
 
     fn examine(&mut self) -> Result<Swap, TargetError> {
-        // No fence is that short.
+        // No fence is so short.
         cas_fence::refuses(self, &Version("-".into()))
     }
 }
@@ -249,7 +248,7 @@ mod tests {
         }
     }
 
-    /// Two keys with one fence would refuse each other's writers, or let them in.
+    /// Two keys with one fence would refuse each other's writers, or accept stale ones.
     #[test]
     fn no_two_keys_share_a_fence() {
         let letters = ["{", "}", "a", "b"];

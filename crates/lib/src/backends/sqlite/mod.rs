@@ -1,4 +1,4 @@
-//! SQLite: a store in one file for all processes of this machine, and targets that are tables of the user's.
+//! SQLite: a store in one file for all processes of this machine, and targets that are users' tables.
 
 mod store;
 mod target;
@@ -11,7 +11,7 @@ use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme, StandIn, Store
 
 const SCHEME: &str = "sqlite";
 
-/// What the list of backends says of it.
+/// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
@@ -32,8 +32,8 @@ pub(super) const BACKEND: Backend = Backend {
     }),
 };
 
-/// A database beside the path of one that is not there. One under its own name could not be removed again: somebody may have
-/// begun to use it.
+/// A temporary database beside a path without one. A database at the path itself could not be removed again, because another
+/// process may use it by then.
 fn stand_in(path: &Path) -> Option<StandIn> {
     if path.exists() || !path.parent()?.is_dir() {
         return None;

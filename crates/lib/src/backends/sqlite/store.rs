@@ -1,12 +1,11 @@
 //! One SQLite file for all processes of this machine.
 //!
-//! The file is born complete: built under another name, synced, then linked into place, so no
-//! process ever sees half a database and opening never has to create or change anything. What is
-//! there and is not ours is refused, never replaced.
+//! A new database is built under another name, synced, and linked into place. So no process sees a part of a
+//! database, and opening one never changes it. A file that is not ours is refused and never replaced.
 //!
-//! A won `cas` is one fsync of the write-ahead log. A lost `cas` and a read write nothing and sync
-//! nothing. (A SQLite that was not built by this workspace adds one fsync of the directory to the
-//! first write of each connection; see `.cargo/config.toml`.)
+//! A `cas` that succeeds is one fsync of the write-ahead log. A `cas` that fails, and a read, write and sync
+//! nothing. (A SQLite that was not built by this workspace adds one fsync of the directory to the first write
+//! of each connection; see `.cargo/config.toml`.)
 
 mod page;
 
@@ -36,9 +35,8 @@ pub(super) const APPLICATION_ID: i64 = 0x4c65_6148;
 /// The layout of the tables.
 const LAYOUT: i64 = 1;
 
-// The layout never changes under a running database, so all of it is said once, here. A table with
-// row ids keeps a whole lease in one page, so that a write is one page of the log; without them the
-// record would spill over into three more.
+// The whole schema; it never changes in an existing database. A table with row ids keeps a lease in one page, so
+// that a write is one page of the log. WITHOUT ROWID it would take three more.
 const CREATE: &str = "
 PRAGMA page_size = 1024;
 PRAGMA journal_mode = WAL;
@@ -52,33 +50,33 @@ CREATE TABLE records(
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
-/// Stamps that do not say of which machine they are begin with this.
+/// The first character of stamps that name no machine.
 const NAMELESS: char = '-';
 
 /// A store in one SQLite database on a local file system.
 pub struct SqliteStore {
     db: Connection,
     path: PathBuf,
-    /// Device and inode, to notice when the file is removed or replaced while it is open here:
-    /// SQLite would go on in the old one while others meet in the new one.
+    /// Device and inode, to notice that the file was removed or replaced: SQLite would continue with the old
+    /// one while other processes use the new one.
     file: (u64, u64),
     instance: String,
     domain: Domain,
-    /// The record last seen here, if its stamp says of which machine it is: what replaces it may say so too, and the
-    /// database need not be asked.
+    /// The last record that was read, if its stamp names a machine. A stamp that replaces it may do so too, without
+    /// another look at the database.
     named: Option<Version>,
 }
 
 impl SqliteStore {
-    /// Opens the database at `path`; creates it if nothing is there.
+    /// Opens the database at `path`; creates it if there is no file.
     pub fn open(path: &str) -> Result<Self, Failure> {
         let place = OpenedPath::find(path)?;
         let shown = place.path();
         let local = is_local(&place.parent)
-            .map_err(|e| trouble(e, &format!("The file system of {} cannot be told", shown.display())))?;
+            .map_err(|e| trouble(e, &format!("The file system of {} is unknown", shown.display())))?;
         if !local {
             return Err(unusable(format!(
-                "{} is not on a local file system, where SQLite's locks cannot be relied on. Put the file on a local disk, or use a store that machines can share.",
+                "{} is not on a local file system, so SQLite's locks are not reliable there. Put the file on a local disk, or use a store that machines can share.",
                 shown.display()
             )));
         }
@@ -99,8 +97,8 @@ impl SqliteStore {
         };
         store.configure()?;
         store.instance = store.identify()?;
-        // SQLite has made the log by now. Its name must be on disk before anything in it counts; once
-        // there is something in it, whoever wrote that has seen to it.
+        // SQLite has created the log by now. Its name must be on disk before the first write. If the log is not empty,
+        // the process that wrote to it has synced the name.
         if log == 0 {
             rustix::fs::fsync(&place.parent)
                 .map_err(|e| trouble(e, &format!("The log of {} could not be kept", store.path.display())))?;
@@ -108,7 +106,7 @@ impl SqliteStore {
         Ok(store)
     }
 
-    /// The same store for those who hold its leases.
+    /// The same store, for holders that may be elsewhere.
     pub(super) fn for_holders(mut self, holders: Holders) -> Self {
         if holders == Holders::Elsewhere {
             self.domain = self.domain.nameless();
@@ -121,7 +119,7 @@ impl SqliteStore {
             .db
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .and_then(|_| self.db.busy_timeout(BUSY_TIMEOUT))
-            // One transaction for the schema, both settings and the identity saves locking calls.
+            // One transaction for all of these saves locks.
             .and_then(|()| {
                 self.db.execute_batch("PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 64;")
             });
@@ -130,7 +128,7 @@ impl SqliteStore {
             return Err(Failure::new(
                 FailureKind::Denied,
                 format!(
-                    "The database {} can only be read, so no lease can be taken in it. Give this user write permission to the file and its directory.",
+                    "The database {} is read-only, so no lease can be taken in it. Give this user write permission for the file and its directory.",
                     self.path.display()
                 ),
             ));
@@ -138,7 +136,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Makes sure the database is ours and of a layout we know; gives its identity.
+    /// Checks that the database is ours and has a known layout, and returns its identity.
     fn identify(&self) -> Result<String, Failure> {
         const ALL: &str = "SELECT a.application_id, u.user_version, m.value \
              FROM pragma_application_id a, pragma_user_version u, meta m WHERE m.name = 'instance'";
@@ -146,7 +144,7 @@ impl SqliteStore {
         if let Ok((APPLICATION_ID, LAYOUT, instance)) = self.db.query_row(ALL, [], read) {
             return Ok(instance);
         }
-        // Something is wrong. Ask one thing at a time, to say what.
+        // Something is wrong. Check one thing after the other, for the right message.
         let number = |sql: &str| self.db.query_row(sql, [], |row| row.get::<_, i64>(0));
         let explain = |e| self.explain(&e, "could not be read");
         let application = number("PRAGMA application_id").map_err(explain)?;
@@ -154,12 +152,12 @@ impl SqliteStore {
         let path = self.path.display();
         if application != APPLICATION_ID {
             return Err(unusable(format!(
-                "{path} is a database of another program, and was left as it is. Name another file for the store."
+                "{path} is a database of another program. Nothing was changed. Name another file for the store."
             )));
         }
         if layout != LAYOUT {
             return Err(unusable(format!(
-                "{path} has layout {layout} and this version knows {LAYOUT}, so it was left as it is. Use the version of Leasehold that wrote it, or a newer one."
+                "{path} has layout {layout}, and this version of Leasehold knows only {LAYOUT}. Nothing was changed. Use the version that wrote it, or a newer one."
             )));
         }
         let instance: (i64, i64, String) = self.db.query_row(ALL, [], read).map_err(explain)?;
@@ -173,7 +171,7 @@ impl SqliteStore {
             return Ok(());
         }
         Err(unusable(format!(
-            "The database {} was removed or replaced while it was in use, so what is read or written here no longer counts. Start again, and do not move a store that is in use.",
+            "The database {} was removed or replaced while it was in use. Start again, and do not move a store that is in use.",
             self.path.display()
         )))
     }
@@ -191,7 +189,7 @@ impl SqliteStore {
         })
     }
 
-    /// What a statement that changes one row or none came to.
+    /// The outcome of a statement that changes one row or none.
     fn outcome(&self, changed: rusqlite::Result<usize>, version: Version, at: BootTime) -> Cas {
         let changed = changed
             .map_err(|e| self.explain(&e, "could not be written"))
@@ -208,7 +206,7 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// What is at `path`, without following a link.
+/// The file at `path`, without following a link.
 fn found(path: &Path) -> Result<Option<Stat>, Failure> {
     match rustix::fs::lstat(path) {
         Ok(stat) => Ok(Some(stat)),
@@ -221,13 +219,11 @@ fn check_file(path: &Path, stat: &Stat) -> Result<(), Failure> {
     let path = path.display();
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile if stat.st_size == 0 => Err(unusable(format!(
-            "{path} is empty, which a database never is: it was damaged, or made by something else. Restore it from a backup; or remove it if no lease was ever kept in it."
+            "{path} is an empty file and no database: it was damaged, or another program made it. Restore it from a backup; or remove it if no lease was ever kept in it."
         ))),
         FileType::RegularFile => Ok(()),
         FileType::Symlink => Err(trouble(Errno::LOOP, &format!("{path} was not opened"))),
-        _ => Err(unusable(format!(
-            "{path} is not a file, so it cannot be the database. Name a file inside it instead."
-        ))),
+        _ => Err(unusable(format!("{path} is not a file, so it cannot be the database. Name a file in it."))),
     }
 }
 
@@ -237,12 +233,12 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
     Connection::open_with_flags(path, flags).map_err(|e| explain(path, &e, "could not be opened"))
 }
 
-/// Says what an error of SQLite means to whoever wants a lease.
+/// An error of SQLite, as a failure of the store.
 fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
     let code = error.sqlite_error().map(|e| e.code);
     let (kind, why) = match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (FailureKind::Unreachable, "another process kept it busy for too long. Try again")
+            (FailureKind::Unreachable, "another process had it locked for too long. Try again")
         }
         Some(ErrorCode::DiskFull) => {
             (FailureKind::Unreachable, "the disk is full, and nothing was written. Make room and try again")
@@ -267,7 +263,7 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
         ),
         _ => (
             FailureKind::Unusable,
-            "its contents are damaged or not what this version wrote, and were left as they are. Restore a backup, or move the file away and start a new store",
+            "it is damaged, or this version did not write it. Nothing was changed. Restore a backup, or move the file away and start a new store",
         ),
     };
     let message = format!("The database {} {what} ({error}): {why}.", path.display());
@@ -277,7 +273,7 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
     }
 }
 
-/// Builds a database under another name and links it into place, unless somebody else was first.
+/// Builds a database under another name and links it into place, unless another process was first.
 fn create(place: &OpenedPath) -> Result<Stat, Failure> {
     let path = place.path();
     refuse_orphaned_log(&path)?;
@@ -293,7 +289,7 @@ fn create(place: &OpenedPath) -> Result<Stat, Failure> {
         }
     });
     for suffix in ["", "-journal", "-wal", "-shm"] {
-        // Best effort: what stays behind is never opened by anyone.
+        // Errors are ignored: no process opens a file that is left.
         let _ = rustix::fs::unlinkat(&place.parent, format!("{temp}{suffix}"), AtFlags::empty());
     }
     linked?;
@@ -313,7 +309,7 @@ fn build(place: &OpenedPath, temp: &str) -> Result<(), Failure> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = rustix::fs::openat(&place.parent, temp, flags, Mode::RUSR | Mode::WUSR)
         .map_err(|e| trouble(e, &what()))?;
-    // Closed before SQLite opens it: closing it later would drop SQLite's locks.
+    // Closed before SQLite opens it, because closing it later would release SQLite's locks.
     drop(file);
     let instance = format!("{:032x}", crate::random::seed());
     let db = connect(&path)?;
@@ -332,17 +328,17 @@ fn build(place: &OpenedPath, temp: &str) -> Result<(), Failure> {
     }
 }
 
-/// How much is in the write-ahead log; none if it does not exist.
+/// The size of the write-ahead log; 0 if there is none.
 fn size_of_log(path: &Path) -> i64 {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     rustix::fs::lstat(Path::new(&log)).map_or(0, |stat| stat.st_size)
 }
 
-/// A write-ahead log without its database would be replayed into a new one of the same name.
+/// Refuses a write-ahead log without its database, which SQLite would replay into a new database of that name.
 fn refuse_orphaned_log(path: &Path) -> Result<(), Failure> {
     let left = size_of_log(path) > 0;
-    // Somebody else may have created both in between; then the log is not an orphan.
+    // Another process may have created both in between.
     if !left || found(path)?.is_some() {
         return Ok(());
     }
@@ -417,7 +413,7 @@ impl Store for SqliteStore {
     }
 
     async fn cas_many(&mut self, writes: &[BatchWrite]) -> Vec<Cas> {
-        // One transaction, so one sync for all of them; without it, one by one.
+        // In one transaction, with one sync for all; if it cannot begin, each write by itself.
         let whole = writes.len() > 1 && self.db.execute_batch("BEGIN IMMEDIATE").is_ok();
         let mut answers = Vec::with_capacity(writes.len());
         for w in writes {
@@ -428,7 +424,7 @@ impl Store for SqliteStore {
             false => Ok(()),
         };
         if let Err(failure) = end.and_then(|()| self.still_there()) {
-            // If there is none to undo, that is as well.
+            // Fails if there is no transaction any more.
             let _ = self.db.execute_batch("ROLLBACK");
             answers.fill_with(|| Cas::Unknown(failure.clone()));
         }

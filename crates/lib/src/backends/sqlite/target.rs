@@ -1,10 +1,10 @@
 //! A table in a SQLite database as a target: `sqlite:PATH#TABLE`.
 //!
-//! `guard install` adds a table of fences and three triggers, so that every row that is written is checked in
-//! the transaction that writes it. SQLite has one writer at a time: nobody seals between the check and the
-//! commit, and a snapshot from before a seal cannot write. A connection has nothing like a name that a
-//! trigger could read, so a program says which run it belongs to by a function, `leasehold_grant()`. One that
-//! does not know the function cannot write the table at all.
+//! `guard install` adds a table of fences and three triggers, so that every written row is checked in the
+//! transaction that writes it. SQLite has one writer at a time, so no run can seal between the check and the
+//! commit, and a transaction with a snapshot from before a seal cannot write. A connection has no name that a
+//! trigger could read. So a program defines a function, `leasehold_grant()`, that returns its run. A program
+//! without that function cannot write the table at all.
 
 mod check;
 mod errors;
@@ -43,7 +43,7 @@ pub struct SqliteTarget {
     patience: Duration,
 }
 
-/// The fence as it is stored, and what happens to others.
+/// The stored fence, and whether sessions that belong to no run may write.
 type StoredFence = (shared::FenceRow, Others);
 
 /// The fence of this table.
@@ -68,7 +68,7 @@ fn row_of(db: &Connection, table: &str) -> rusqlite::Result<Option<StoredFence>>
 }
 
 impl SqliteTarget {
-    /// Reads the URL, `rest` being what comes after `sqlite:`; opens the database with the first call.
+    /// Reads the URL; `rest` is the part after `sqlite:`. Opens the database with the first call.
     pub fn open(url: &str, rest: &str) -> Result<Self, TargetError> {
         let unfit = |why: &str, fix: &str| TargetError::Unfit {
             target: url.into(),
@@ -80,11 +80,11 @@ impl SqliteTarget {
             return Err(unfit("names no table: there is nothing after a #", "Write sqlite:PATH#TABLE"));
         };
         let Some(table) = percent_decoded(table) else {
-            return Err(unfit("has a % in its table that spells nothing", "Write a plain % as %25"));
+            return Err(unfit("has a % in its table name that starts no %XX", "Write a plain % as %25"));
         };
         let named = std::path::absolute(path).unwrap_or_else(|_| path.into());
         let shown = format!("sqlite:{}#{}", named.display(), rest.rsplit_once('#').map_or("", |(_, t)| t));
-        // Where a link leads to is where its locks and its journal are.
+        // The locks and the journal are beside the file to which a link points.
         let path = std::fs::canonicalize(&named).unwrap_or(named);
         let parent = path.parent().unwrap_or(Path::new("/"));
         let local =
@@ -114,7 +114,7 @@ impl SqliteTarget {
         Ok(db)
     }
 
-    /// From here on nobody else writes.
+    /// Begins a transaction with the write lock.
     fn begin(&self, db: &Connection, doing: &'static str) -> Result<(), TargetError> {
         db.execute_batch("BEGIN IMMEDIATE").map_err(|e| {
             let busy = e.sqlite_error().is_some_and(|e| e.code == ErrorCode::DatabaseBusy);
@@ -129,14 +129,14 @@ impl SqliteTarget {
         })
     }
 
-    /// Before the first write of a transaction.
+    /// Must be called before the first write of a transaction.
     fn before_writing(&self, doing: &'static str) -> Result<(), TargetError> {
         self.keep_journal().map_err(|source| TargetError::Io { target: self.shown.clone(), doing, source })
     }
 
-    /// Our SQLite does not sync directories (see `.cargo/config.toml`): a rollback journal whose name is lost
-    /// with the power could not undo what was half written. So it is there, by name, before anything is; or
-    /// the log is, which SQLite has made by now.
+    /// Our SQLite does not sync directories (see `.cargo/config.toml`). If a power cut lost the name of the rollback
+    /// journal, a partial write could not be undone. So the journal's name is on disk before the first write; or the
+    /// log's name, if there is one.
     fn keep_journal(&self) -> std::io::Result<()> {
         let beside = |suffix: &str| {
             let mut name = self.path.as_os_str().to_owned();
@@ -158,21 +158,21 @@ impl SqliteTarget {
         Ok(rustix::fs::fsync(dir)?)
     }
 
-    /// On disk when it returns: also that the journal is gone, which would undo it.
+    /// Commits. When it returns, the transaction is on disk, and so is the removal of the journal that would undo it.
     fn commit(&self, db: &Connection, doing: &'static str, asked: TargetAction) -> Result<(), TargetError> {
         db.execute_batch("COMMIT").map_err(|e| match e.sqlite_error().map(|e| e.code) {
-            // It may be the last step of it that failed, when the journal is gone already.
+            // The last step may have failed, after the journal was removed.
             Some(ErrorCode::SystemIoFailure) => TargetError::InDoubt {
                 target: self.shown.clone(),
                 asked,
-                why: format!("the disk failed while the transaction was being committed ({e})"),
+                why: format!("the disk failed during the COMMIT ({e})"),
             },
             _ => errors::said(&self.shown, doing, &e),
         })?;
         self.sync().map_err(|e| TargetError::InDoubt {
             target: self.shown.clone(),
             asked,
-            why: format!("it is committed, and may not be after a power cut ({e})"),
+            why: format!("it is committed, but a power cut could undo it ({e})"),
         })
     }
 
@@ -202,7 +202,7 @@ impl SqliteTarget {
         }
     }
 
-    /// The events whose trigger is not as it was put up; true: there is another one in its place.
+    /// The events whose trigger is missing or changed; true: there is another trigger of that name.
     fn open_events(&self, db: &Connection, table: &str) -> rusqlite::Result<Vec<(&'static str, bool)>> {
         let mut open = Vec::new();
         for event in sql::EVENTS {
@@ -216,15 +216,15 @@ impl SqliteTarget {
         Ok(open)
     }
 
-    /// What it was called when its guard was put up, if that was something else: SQLite takes triggers along
-    /// when a table is renamed, and we do not hear of it.
+    /// The table's name when its guard was installed, if it was renamed since: SQLite keeps the triggers of a renamed
+    /// table.
     fn guarded_as(&self, db: &Connection, table: &str) -> rusqlite::Result<Option<String>> {
         let sql = "SELECT substr(name, 24) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1 COLLATE NOCASE \
                    AND substr(name, 1, 23) = 'leasehold_guard_insert_' AND substr(name, 24) <> ?1 COLLATE NOCASE";
         db.query_row(sql, [table], |row| row.get(0)).optional()
     }
 
-    /// The table's name and fence, its guard standing.
+    /// The table's name and fence; an error if the guard is not as it was installed.
     fn found(&self, db: &Connection, doing: &'static str) -> Result<(String, StoredFence), TargetError> {
         let name = self.named(db, doing)?;
         let row = row_of(db, &name).map_err(|e| errors::no_guard_or(&self.shown, doing, &e))?;
@@ -270,7 +270,7 @@ impl SqliteTarget {
         Ok(answer)
     }
 
-    /// Runs the statements of a plan as one transaction; or only says them.
+    /// Runs the statements of a plan in one transaction; without `run`, only returns them.
     fn carry_out(
         &self,
         doing: &'static str,
@@ -316,7 +316,7 @@ impl Target for SqliteTarget {
         self.change(TargetAction::Seal, change).map(|let_in| Sealed { let_in })
     }
 
-    /// The content is a script of SQL, run as one transaction of this run.
+    /// The content is an SQL script, which is run in one transaction of this run.
     fn write(
         &mut self,
         bearer: &Bearer,
@@ -360,8 +360,8 @@ impl Guard for SqliteTarget {
     }
 
     fn sessions(&self) -> &'static str {
-        "programs that do not know leasehold_grant() cannot write it at all (inside a run there is `leasehold write`; \
-         docs/targets/sql.md), others"
+        "programs without the function leasehold_grant() cannot write it at all (inside a run, use `leasehold write`; \
+         docs/targets/sql.md); other programs"
     }
 
     fn install(&mut self, others: Others, run: bool) -> Result<GuardChange, TargetError> {
@@ -382,7 +382,7 @@ impl Guard for SqliteTarget {
             if let Some(before) = self.guarded_as(db, &name).map_err(said)? {
                 statements.extend(sql::uncover(&before));
                 statements.push(sql::forget(&before));
-                notes.push(format!("it was guarded as {before}, and renamed; that fence is forgotten"));
+                notes.push(format!("it was guarded under its old name {before}; that fence was removed"));
             }
             let row = if fences { row_of(db, &name).map_err(said)? } else { None };
             match &row {
@@ -442,13 +442,13 @@ impl Guard for SqliteTarget {
     }
 }
 
-/// What no trigger sees.
+/// The writes that a guard does not check.
 fn not_fenced() -> Vec<String> {
     [
-        "programs that do not know leasehold_grant(): they cannot write the table at all (no such function)",
+        "programs without the function leasehold_grant(): they cannot write the table at all (no such function)",
         "changes of the table itself: ALTER TABLE, DROP TABLE, PRAGMA writable_schema, a file put in its place",
         "connections that turn triggers off (SQLITE_DBCONFIG_ENABLE_TRIGGER)",
-        "forgery: whoever may write the file can read the fence in it, and write it",
+        "forgery: a user who may write the file can read and change the fence in it",
     ]
     .map(String::from)
     .to_vec()

@@ -1,4 +1,4 @@
-//! A fence whose answers are lost, one after the other as the test says.
+//! A fence on a server whose answers are lost, as each test chooses.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier, Mutex};
@@ -9,15 +9,15 @@ use leasehold_core::store::{Failure, FailureKind};
 
 use super::*;
 
-/// What becomes of one swap.
+/// The outcome of one swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
-    /// It lands, and nobody hears of it.
+    /// It lands, and the answer is lost.
     Landed,
-    /// It never lands, and nobody hears of it.
+    /// It never lands, and there is no answer.
     Vanished,
-    /// The server says no.
+    /// The server refuses it.
     Denied,
 }
 
@@ -26,18 +26,18 @@ struct Fake {
     stored: Option<(FenceRecord, u64)>,
     content: Vec<u8>,
     fates: VecDeque<Fate>,
-    /// So many looks are answered, and none after that.
+    /// How many reads are answered; later ones are not.
     looks: usize,
     landed: usize,
-    /// It heeds no condition of this kind.
+    /// The kind of condition that it ignores.
     lies: Option<Lie>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
-    /// That nothing is there.
+    /// The condition that there is no fence.
     Create,
-    /// That it is the one that was read.
+    /// The condition that the fence is the one that was read.
     Replace,
 }
 
@@ -122,8 +122,8 @@ fn in_doubt<T: std::fmt::Debug>(answer: Result<T, TargetError>, wanted: TargetAc
     }
 }
 
-/// After an attempt that may have landed no later failure says that nothing was changed: not a look that is
-/// not answered, not a refusal by the server, not the last try.
+/// After an attempt that may have landed, no later failure says that nothing was changed: neither a read without an
+/// answer, nor a refusal by the server, nor the last try.
 #[test]
 fn what_was_in_doubt_stays_in_doubt() {
     let again = [Fate::Vanished; TRIES as usize];
@@ -137,7 +137,7 @@ fn what_was_in_doubt_stays_in_doubt() {
         let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), fates, looks);
         in_doubt(set_mode(&mut fake, FenceMode::Observe), TargetAction::Mode);
     }
-    // Control: where nothing was in doubt, nothing is made of it.
+    // Control: without a doubt the error is passed on unchanged.
     let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &[Fate::Denied], 9);
     assert!(matches!(
         seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared),
@@ -157,7 +157,7 @@ fn a_lost_answer_is_found_again() {
     }
 }
 
-/// Where it is only watched, the fence does not number what it lets in: what landed is not done again.
+/// In observe mode the fence does not number the writes. A write that landed is not made again.
 #[test]
 fn what_is_let_in_is_done_and_counted_once() {
     for (fate, told) in [(Fate::Landed, false), (Fate::Vanished, true)] {
@@ -177,7 +177,7 @@ fn what_is_let_in_is_done_and_counted_once() {
     in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), TargetAction::Write);
 }
 
-/// A server that does not compare is found out by what was there already, and an honest one is changed by the seal alone.
+/// The check finds a server that does not compare, and changes nothing on one that does, apart from the seal.
 #[test]
 fn a_server_has_to_refuse_what_cannot_hold() {
     for lie in [Lie::Create, Lie::Replace] {
@@ -190,20 +190,20 @@ fn a_server_has_to_refuse_what_cannot_hold() {
             let examined =
                 examine(&mut Fake { lies: Some(lie), ..Fake::new(fake.stored.map(|s| s.0), &[], 99) });
             assert!(matches!(examined, Err(TargetError::Unfit { .. })), "{lie:?}");
-            // The control: who is not examined is believed.
+            // Control: without the check the server is trusted.
             let mut fake = Fake { lies: Some(lie), ..Fake::new(stored.clone(), &[], 99) };
             seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared).unwrap();
             let mut fake = Fake::new(stored, &[], 99);
             seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Wanted).unwrap();
             assert_eq!((fake.fence().token.get(), fake.landed), (34, 1));
-            // Sealed already, by this very run.
+            // This run has sealed it already.
             seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Wanted).unwrap();
             assert_eq!(fake.landed, 1);
         }
     }
 }
 
-/// An answer that is lost is asked for again; none at all is a failure, and no lie.
+/// A lost answer is requested again. No answer at all is a failure, and no proof that the server does not compare.
 #[test]
 fn a_server_that_does_not_answer_is_no_liar() {
     let exam = |fates: &[Fate]| {
@@ -217,7 +217,7 @@ fn a_server_that_does_not_answer_is_no_liar() {
     assert_eq!(failure.kind, FailureKind::Unreachable);
 }
 
-/// The same fence to all who have one, on a way that takes a while.
+/// One fence for several clients, with slow calls.
 #[derive(Clone)]
 struct Far(Arc<Mutex<Fake>>);
 
@@ -248,8 +248,8 @@ impl CasFence for Far {
     }
 }
 
-/// Who lost a race does not meet the same others again at once: without that one would win each round, and most would
-/// have lost all of theirs.
+/// Writers that lost a race do not all try again at once. Otherwise one would win in each round, and most would use up
+/// their tries.
 #[test]
 fn many_at_once_take_turns() {
     const MANY: usize = 32;

@@ -37,7 +37,11 @@ fn told_apart() {
         (format!("postgres://{at}:{closed}/postgres"), FailureKind::Unreachable, "connection refused"),
         (format!("postgres://{at}:{port}/none"), FailureKind::Unusable, "no database \"none\""),
         (format!("postgres://u:{CANARY}@127.0.0.1:{port}/postgres"), FailureKind::Denied, "\"u\""),
-        (format!("postgres://{at}:{port}/postgres?sslmode=require"), FailureKind::Unusable, "offers no TLS"),
+        (
+            format!("postgres://{at}:{port}/postgres?sslmode=require"),
+            FailureKind::Unusable,
+            "does not support TLS",
+        ),
         (
             format!(
                 "postgres://u:{CANARY}@nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn/x"

@@ -39,7 +39,7 @@ fn what_may_be_lost_is_said() {
     let set = |name: &str, value: &str| server.admin::<()>(&["CONFIG", "SET", name, value]);
     let now = |about: &str| verdict(&remarks(&server.url()), about);
     let (is, text) = now("durability");
-    assert!(is == RemarkLevel::Weak && text.contains("a restart forgets every lease"), "{text}");
+    assert!(is == RemarkLevel::Weak && text.contains("a restart loses every lease"), "{text}");
     set("save", "3600 1");
     assert!(now("durability").1.contains("Only snapshots"));
     set("appendonly", "yes");

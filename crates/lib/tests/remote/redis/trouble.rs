@@ -214,16 +214,16 @@ fn what_others_wrote_is_left_alone() {
     let url = server.url();
     let key = "leasehold:{main}/k";
     let _: () = server.admin(&["SET", key, "theirs"]);
-    fails(&url, FailureKind::Unusable, "not written by Leasehold");
+    fails(&url, FailureKind::Unusable, "Leasehold did not write");
     assert_eq!(server.admin::<String>(&["GET", key]), "theirs");
     let _: () = server.admin(&["DEL", key]);
     let _: () = server.admin(&["HSET", key, "theirs", "x"]);
-    fails(&url, FailureKind::Unusable, "not written by Leasehold");
+    fails(&url, FailureKind::Unusable, "Leasehold did not write");
     let _: () = server.admin(&["DEL", key]);
     // Without the index nothing is written: it comes first.
     let _: () = server.admin(&["SET", "leasehold:{main}:index", "theirs"]);
     let mut store = store(&url);
-    write_fails(store.as_mut(), FailureKind::Unusable, "not written by Leasehold");
+    write_fails(store.as_mut(), FailureKind::Unusable, "Leasehold did not write");
     assert_eq!(block_on(store.read("k")).unwrap(), None);
     let _: () = server.admin(&["DEL", "leasehold:{main}:index"]);
     assert!(matches!(block_on(store.cas("k", None, write_id(), b"x")), Cas::Written { .. }));
@@ -234,7 +234,7 @@ fn what_others_wrote_is_left_alone() {
     assert_eq!(block_on(store.read("k")).unwrap().unwrap().age, None);
     let _: () = server.admin(&["HDEL", key, "b"]);
     let failure = block_on(store.read("k")).unwrap_err();
-    check(&failure, FailureKind::Unusable, "not written by Leasehold");
+    check(&failure, FailureKind::Unusable, "Leasehold did not write");
 }
 
 /// Answers everybody with `text`; nothing: with silence.
@@ -259,11 +259,15 @@ fn impostor(text: Option<&'static str>) -> u16 {
 fn what_is_not_redis_is_no_store() {
     let url = |port| format!("redis://127.0.0.1:{port}");
     let http = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/html\r\n\r\n<html>no</html>";
-    fails(&url(impostor(Some(http))), FailureKind::Unusable, "did not answer as Redis does");
-    fails(&url(impostor(Some("220 mail ESMTP\r\n"))), FailureKind::Unusable, "did not answer as Redis does");
+    fails(&url(impostor(Some(http))), FailureKind::Unusable, "an answer that Redis does not give");
+    fails(
+        &url(impostor(Some("220 mail ESMTP\r\n"))),
+        FailureKind::Unusable,
+        "an answer that Redis does not give",
+    );
     let mut store = super::store(&url(impostor(Some("+OK\r\n+OK\r\n+OK\r\n"))));
     let failure = block_on(store.read("k")).unwrap_err();
-    check(&failure, FailureKind::Unusable, "did not answer as Redis does");
+    check(&failure, FailureKind::Unusable, "an answer that Redis does not give");
     fails(&url(impostor(Some(""))), FailureKind::Unreachable, "cannot be reached");
     let mut store = super::store(&url(impostor(None)));
     store.limit_calls(Duration::from_millis(100));

@@ -301,7 +301,7 @@ fn other_types_are_left_alone() {
     let () = connection.lpush(&key.key, "mine").unwrap();
     let error = key.open().seal(&bearer(33), FenceMode::Enforce).unwrap_err();
     assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
-    assert!(error.to_string().contains("holds something that is no string"), "{error}");
+    assert!(error.to_string().contains("holds a value that is not a string"), "{error}");
     assert_eq!(key.fence(), None);
     let kept: Vec<String> = connection.lrange(&key.key, 0, -1).unwrap();
     assert_eq!(kept, ["mine"]);

@@ -64,7 +64,7 @@ fn advance(store: &mut DirStore, expected: Option<u128>, ids: std::ops::RangeInc
     }
 }
 
-/// A writer that stops between its read and its link until it is told to go on.
+/// A writer that stops between its read and its link until the test continues it.
 struct Paused {
     go: Sender<()>,
     thread: JoinHandle<Cas>,
@@ -102,7 +102,7 @@ fn a_delayed_link_of_a_swept_version_is_not_taken_for_success() {
     assert!(scratch.file(2).exists(), "the link itself succeeded");
     let read = block_on(others.read(KEY)).unwrap().unwrap();
     assert_eq!(read.version, version(9));
-    // The latecomer is swept and the key goes on.
+    // The latecomer is swept, and the key can be written.
     advance(&mut others, Some(9), 10..=12);
     assert!(!scratch.file(2).exists());
 }
@@ -154,7 +154,7 @@ fn a_reader_does_not_believe_a_latecomer_that_is_all_it_finds() {
     let scratch = TestDir::new();
     let mut store = scratch.store();
     advance(&mut store, None, 1..=3);
-    // What a listing that overlaps writes and a sweep may show: one version whose predecessor is gone.
+    // A listing that overlaps writes and a sweep may show one version whose predecessor is gone.
     std::fs::remove_file(scratch.file(2)).unwrap();
     let read = block_on(store.read(KEY));
     assert_eq!(read.unwrap_err().kind, FailureKind::Unreachable);
@@ -199,7 +199,7 @@ fn a_mount_that_may_be_shared_tells_no_ages_and_says_so() {
     assert_eq!(facts.clock, Clock::Observed);
     assert!(!facts.this_machine_only && facts.lock_dir.is_none() && facts.caution.is_some());
     assert_eq!(block_on(store.read(KEY)).unwrap().unwrap().age, None);
-    // Nor does a machine for which the file system is local trust what another one wrote.
+    // A machine for which the file system is local does not trust the stamp of another one either.
     let mut local = scratch.store();
     assert_eq!(block_on(local.read(KEY)).unwrap().unwrap().age, None);
 }
@@ -210,7 +210,7 @@ fn a_version_is_never_swept_before_the_one_below_it_nor_before_its_prepared_file
     let mut store = scratch.store();
     advance(&mut store, None, 1..=9);
     let dir = std::fs::File::open(scratch.file(9).parent().unwrap()).unwrap();
-    // A listing that missed 8 must not lead to 9 being swept: a writer that waits on 8 would win again.
+    // After a listing that missed 8, 9 must not be swept: a writer that is paused before 8 would win.
     assert!(!chain::sweep_one(dir.as_fd(), 9));
     assert!(scratch.file(9).exists());
     let prepared = scratch.file(8).with_file_name(format!("t8-{}", WriteId(8)));
@@ -219,13 +219,13 @@ fn a_version_is_never_swept_before_the_one_below_it_nor_before_its_prepared_file
     assert!(!scratch.file(8).exists() && !prepared.exists());
 }
 
-/// A race that is lost is not told as a missing right, nor as something that the file system cannot do.
+/// A lost race is reported neither as a missing permission nor as a missing feature of the file system.
 #[test]
 fn on_sshfs_there_is_one_winner_and_nobody_is_denied() {
     for round in 0..20 {
         let scratch = TestDir::new();
         let start = std::sync::Barrier::new(8);
-        // All make the store, then one key after another.
+        // All create the store, then one key after another.
         let race = |id: u128| {
             SSHFS.set(true);
             start.wait();
@@ -242,7 +242,7 @@ fn on_sshfs_there_is_one_winner_and_nobody_is_denied() {
         });
         assert_eq!(won, 5, "round {round}");
     }
-    // Where nothing has the name, a right is missing.
+    // If the name does not exist, it is a missing permission.
     let scratch = TestDir::new();
     let store = scratch.store();
     let denied = unless_taken(Err(Errno::PERM), store.keys.as_fd(), "nothing");

@@ -1,5 +1,5 @@
-//! Google's credentials. They come from the environment, so each test starts this binary again with
-//! the environment it needs; only the store's own tests can send them to a server on this machine.
+//! Google's credentials. They come from the environment, so each test starts this binary again with its own
+//! environment. Only the store's own tests can send credentials to a server on this machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -10,11 +10,11 @@ use std::thread;
 use super::*;
 use crate::backends::remote::Remote;
 
-/// Names the server to call; set in a child only.
+/// The variable with the server's address; set only in a child process.
 const SERVER: &str = "LEASEHOLD_TEST_CHILD_SERVER";
 const CANARY: &str = "c4n4ry";
 
-/// Runs one test of this module again with nothing but these variables; what it printed.
+/// Runs one test of this module again with only these variables, and returns its output.
 fn again(test: &str, variables: &[(&str, &str)]) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", &format!("backends::firestore::store::tests::{test}"), "--nocapture"]);
@@ -26,7 +26,7 @@ fn again(test: &str, variables: &[(&str, &str)]) -> String {
     text
 }
 
-/// A store that speaks to a server on this machine as it would to Google.
+/// A store that uses a server on this machine as if it were Google's.
 fn store(server: &str) -> Remote<FirestoreStore> {
     of_project("demo", server)
 }
@@ -37,7 +37,7 @@ fn of_project(project: &str, server: &str) -> Remote<FirestoreStore> {
     Remote::new(FirestoreStore { connection: FirestoreConnection::new(config) })
 }
 
-/// A metadata server and a Firestore in one. Every token is good for three calls.
+/// A metadata server and a Firestore in one. Each token is valid for three calls.
 fn serve(calls: &Arc<Mutex<Vec<String>>>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string();
@@ -96,7 +96,7 @@ fn exchange(stream: &std::net::TcpStream, calls: &Mutex<Vec<String>>) -> Option<
     (&mut &*stream).write_all((head + &answer).as_bytes()).ok()
 }
 
-/// What the database of a project says about itself.
+/// The description of a project's database.
 fn database(project: &str) -> (u16, Value) {
     match project {
         "native" => (200, json!({ "type": "FIRESTORE_NATIVE", "locationId": "eur3" })),
@@ -152,11 +152,11 @@ fn tokens_come_from_the_machine_and_are_kept() {
     );
     let tokens: Vec<String> = (1..=3).map(|number| format!("{CANARY}-{number}")).collect();
     let [first, second, third] = [0, 1, 2].map(|n| tokens[n].as_str());
-    // One token for three calls and the one that shows that it no longer does; then another.
+    // One token for three calls and a fourth that is refused; then another token.
     let want = ["token", first, first, first, first, "token", second, second, second, "token", third];
     assert_eq!(*calls.lock().unwrap(), want, "{said}");
     assert_eq!(said.matches("Ok(None)").count(), 6, "{said}");
-    // A token that did and no longer does is too old; one that never did is refused.
+    // A token that worked before has expired; one that never worked is refused.
     assert!(said.contains("3: Err(Failure { kind: Unreachable"), "{said}");
     assert_eq!(said.matches("kind: Denied").count(), 1, "{said}");
     assert!(!said.contains(CANARY) && said.contains("UNAUTHENTICATED: *** is not known"), "{said}");
@@ -195,7 +195,7 @@ fn credentials_that_cannot_be_used_are_not_repeated() {
         assert!(said.contains(why) && !said.contains(CANARY), "{content:?}: {said}");
         assert!(said.contains("cas: Unknown"), "{said}");
     }
-    // The key itself in the environment, and no machine that gives tokens.
+    // The key itself is in the environment, and there is no metadata server.
     let name = "credentials_that_cannot_be_used_are_not_repeated";
     let said = again(name, &[(SERVER, &server), ("GOOGLE_SERVICE_ACCOUNT_KEY", CANARY)]);
     assert!(said.contains("neither") && !said.contains(CANARY), "{said}");
@@ -204,7 +204,7 @@ fn credentials_that_cannot_be_used_are_not_repeated() {
         again(name, &[(SERVER, &server), ("GCE_METADATA_HOST", &closed), ("GCE_METADATA_IP", &closed)]);
     assert_eq!(said.matches("kind: Unreachable").count(), 2, "{said}");
     assert!(said.contains("gcloud auth application-default login"), "{said}");
-    // A machine without a service account says so.
+    // A machine without a service account.
     let none = format!("{server}/none");
     let said = again(name, &[(SERVER, &server), ("GCE_METADATA_HOST", &none), ("GCE_METADATA_IP", &none)]);
     assert_eq!(said.matches("kind: Denied").count(), 2, "{said}");

@@ -9,12 +9,12 @@ use crate::backends::firestore::connection::FirestoreConnection;
 use crate::backends::firestore::{emulator, response, wire};
 use crate::stores::{Cas, Failure, Version};
 
-/// The field of a fence document that holds the fence.
+/// The field of a fence document with the fence.
 const FENCE: &str = "fence";
-/// The field of the user's document that holds the content; its other fields are left alone.
+/// The field of the user's document with the content. Its other fields are not changed.
 const CONTENT: &str = "content";
 
-/// The two documents of a target, by their full names.
+/// The full names of a target's two documents.
 #[derive(Debug)]
 pub(super) struct Documents {
     pub fence: String,
@@ -23,17 +23,17 @@ pub(super) struct Documents {
 
 /// A field of a document, with the document's version.
 pub(super) struct Document {
-    /// Nothing: the field is missing, or of another type.
+    /// None if the field is missing, or has another type.
     pub bytes: Option<Vec<u8>>,
     pub version: Version,
 }
 
 impl Documents {
-    /// The documents that a URL names, and the way to them. Reaches nothing yet.
+    /// The documents that a URL names, and a connection. Contacts nothing yet.
     pub fn of(url: &str) -> Result<(FirestoreConnection, Self), String> {
         let (config, id) = Config::of_document(url, emulator().as_deref())?;
         let content = config.document(&id);
-        // Below the document: no query of the user's collection ever sees it.
+        // Below the document, so that no query of the user's collection returns it.
         let fence = format!("{content}/leasehold/fence");
         Ok((FirestoreConnection::new(config), Self { fence, content }))
     }
@@ -67,7 +67,7 @@ impl FirestoreConnection {
         Err(response::puzzling(&self.config))
     }
 
-    /// One commit: the fence, if it is still at `expected`, and with it the content if there is any.
+    /// Replaces the fence in one commit, if it still has the version `expected`, and the content if there is one.
     pub(super) async fn swap(
         &mut self,
         documents: &Documents,
@@ -78,8 +78,8 @@ impl FirestoreConnection {
     ) -> Cas {
         let fields = json!({
             FENCE: wire::value(fence),
-            // A commit that changes nothing keeps `updateTime`, and two writers off one version could both
-            // be told that they won.
+            // A commit that changes nothing keeps `updateTime`. Then two writers with the same expected version could
+            // both succeed.
             "write": { "stringValue": write.to_string() },
         });
         let fence = json!({

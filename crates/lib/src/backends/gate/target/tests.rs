@@ -22,7 +22,7 @@ fn bearer(token: u64) -> Bearer {
     Bearer { lease: Name::new("site").unwrap(), epoch, token: Token::new(token).unwrap(), grant }
 }
 
-/// A gate at which every start has a number and a content of its own, as the writes of other targets have.
+/// A gate at which each start has its own number and content, as the writes of other targets have.
 #[derive(Debug)]
 struct Numbered {
     gate: StoreGate,
@@ -103,21 +103,21 @@ fn the_whole_table() {
     assert!(replayed > 5_000, "{replayed}");
 }
 
-/// What becomes of one conditional write.
+/// The outcome of one conditional write.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Answered,
-    /// It lands, and nobody hears of it.
+    /// It lands, and the answer is lost.
     Landed,
-    /// It never lands, and nobody hears of it.
+    /// It never lands, and there is no answer.
     Vanished,
-    /// The store says no.
+    /// The store refuses it.
     Denied,
     /// A later run seals the gate just before it.
     Overtaken,
 }
 
-/// A store whose conditional writes meet their fate one after the other; and no read is answered any more after some.
+/// A store with a given outcome for each conditional write, and no answer to reads after the first ones.
 struct Faulty {
     inner: MemoryStore,
     fates: Arc<Mutex<VecDeque<Fate>>>,
@@ -162,7 +162,7 @@ impl Store for Faulty {
     }
 }
 
-/// What comes of a start that meets these fates, at a gate that its run has sealed.
+/// The result of a start with these outcomes, at a gate that its run has sealed.
 fn entered(fates: &[Fate], reads: usize) -> Result<Written, TargetError> {
     let inner = MemoryStore::new().unwrap();
     let handle = inner.clone();
@@ -185,7 +185,7 @@ fn a_lost_answer_is_read_back() {
     }
 }
 
-/// Whatever became of the fence, nobody was let in: that is no unknown outcome.
+/// No command was started, whether or not the fence was changed: that is no unknown outcome.
 #[test]
 fn no_answer_at_all_starts_nothing() {
     for fate in [Fate::Landed, Fate::Vanished] {
@@ -198,7 +198,7 @@ fn no_answer_at_all_starts_nothing() {
     assert_eq!(failure.kind, FailureKind::Denied);
 }
 
-/// Sealed between our look and our write, which is what a frozen run meets.
+/// Another run seals between our read and our write, as it happens to a paused run.
 #[test]
 fn who_was_overtaken_on_the_way_is_refused() {
     for fates in [&[Fate::Overtaken][..], &[Fate::Vanished, Fate::Overtaken]] {
@@ -207,7 +207,7 @@ fn who_was_overtaken_on_the_way_is_refused() {
                 assert_eq!((refused.attempt, refused.reason), (RefusedAction::Enter, RefusalReason::Stale));
                 assert_eq!((refused.token.get(), refused.sealed()), (1, Token::new(2)));
             }
-            // After a doubt it is only said that nothing was started.
+            // After a doubt the error only says that nothing was started.
             Err(TargetError::Remote { .. }) if fates.len() > 1 => {}
             other => panic!("{fates:?}: {other:?}"),
         }
@@ -235,7 +235,7 @@ fn a_name_and_a_path() {
     for url in ["gate:/x", "gate:./x", "gate:../x", "file:x"] {
         assert_eq!(named(url), None, "{url}");
     }
-    // Without a store it is not quietly a file of that name.
+    // Without a store it does not become a file of that name.
     let error = crate::targets::open("gate:mail").unwrap_err();
     assert!(matches!(error, TargetError::Unfit { .. }), "{error}");
 }

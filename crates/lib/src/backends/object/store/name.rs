@@ -1,12 +1,12 @@
 //! Keys as object names.
 //!
-//! A key that any bucket, browser and policy can take is its own name: `leases/repo/main`. Any other,
-//! which only unusual lease names are, is kept in hex under `~hex/`. Both keep the order of the keys,
-//! so a listing can begin in the middle and stop early.
+//! A key that every provider allows is its own name: `leases/repo/main`. Other keys, which come only from unusual
+//! lease names, are in hex under `~hex/`. Both keep the order of the keys, so a listing can begin in the middle and
+//! stop early.
 
-/// Where keys go that would not survive as names.
+/// The folder of keys that are not allowed as names.
 pub const ODD: &str = "~hex/";
-/// So many digits to a segment: servers that keep objects as files allow 255 bytes.
+/// The number of digits in a segment: servers that keep objects as files allow 255 bytes.
 const SEGMENT: usize = 128;
 
 /// The name of `key` under `base`, which is empty or ends in a slash.
@@ -14,7 +14,7 @@ pub fn of(base: &str, key: &str) -> String {
     if is_plain(key) { format!("{base}{key}") } else { format!("{base}{ODD}{}", hex(key)) }
 }
 
-/// The key whose name under `base` this is; nothing if it is somebody else's object.
+/// The key with this name under `base`; None if it is no name of a key.
 pub fn key(base: &str, name: &str) -> Option<String> {
     let name = name.strip_prefix(base)?;
     match name.strip_prefix(ODD) {
@@ -23,13 +23,13 @@ pub fn key(base: &str, name: &str) -> Option<String> {
     }
 }
 
-/// The longest start of `text` that a plain key can have; listings begin there.
+/// The longest prefix of `text` that a plain key can have; listings begin there.
 pub fn plain_start(text: &str) -> &str {
     let end = text.bytes().position(|b| !is_plain_byte(b)).unwrap_or(text.len());
     &text[..end]
 }
 
-/// The digits of `text`, in segments. What sorts before it, sorts before it in hex.
+/// The digits of `text`, in segments, in the same order as the texts.
 pub fn hex(text: &str) -> String {
     let mut digits = String::with_capacity(text.len() * 2 + 4);
     for (i, byte) in text.bytes().enumerate() {
@@ -56,8 +56,8 @@ fn is_plain_byte(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'/')
 }
 
-/// Whether every provider keeps this key as it is: no empty segment, and none that ends in a dot,
-/// which path rules or Azure would change.
+/// Whether every provider keeps this key unchanged: no segment is empty or ends in a dot, which path rules or Azure
+/// would change.
 fn is_plain(key: &str) -> bool {
     key.bytes().all(is_plain_byte) && key.split('/').all(|part| !part.is_empty() && !part.ends_with('.'))
 }

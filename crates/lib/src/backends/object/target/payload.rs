@@ -1,9 +1,9 @@
-//! The names of payloads, and which of them nobody can need any more.
+//! The names of payloads, and which of them no reader needs any more.
 //!
-//! A name is `ORDINAL.TOKEN.SEQ.DIGEST`. The ordinal is one more than that of the payload the pointer
-//! named when the writer looked, so along what was published it counts 1, 2, 3. A payload with ordinal
-//! n is therefore a witness: when it was uploaded, n − 1 was published, and everything below n − 1 had
-//! been replaced. What was replaced never comes back, so a sweep cannot race with anybody.
+//! A name is `ORDINAL.TOKEN.SEQ.DIGEST`. The ordinal is one more than the ordinal in the pointer that the writer
+//! read, so the published payloads count 1, 2, 3. A payload with ordinal n is therefore a witness: when it was
+//! uploaded, n − 1 was published, and all below n − 1 had been replaced. A replaced payload is never published
+//! again, so a sweep cannot race with a writer.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use leasehold_core::fence::Fence;
 
 use crate::backends::object::bucket::ListedObject;
 
-/// How a digest begins, which no name repeats.
+/// The prefix of a digest, which names leave out.
 const SHA256: &str = "sha256:";
 
-/// How many ordinals a sweep leaves, see [`sweepable`].
+/// How many ordinals a sweep keeps, see [`sweepable`].
 pub(super) const KEPT: u64 = 2;
 
-/// One payload, by its name.
+/// The parts of a payload's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PayloadName {
-    /// Its place in the order of what was published.
+    /// Its number in the order of publication.
     pub ordinal: u64,
-    /// Of its content.
+    /// The digest of its content.
     pub digest: String,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn name(ordinal: u64, fence: &Fence) -> String {
 }
 
 impl PayloadName {
-    /// Reads a name; nothing: none of ours.
+    /// Reads a name; None if it is no payload's.
     pub fn parse(name: &str) -> Option<Self> {
         let mut parts = name.split('.');
         let mut next = || parts.next();
@@ -46,14 +46,14 @@ impl PayloadName {
     }
 }
 
-/// The names in `folder` that nobody can need: replaced at least `grace` ago, so that whoever read the
-/// pointer before that has had the time to follow it.
+/// The names in `folder` that were replaced at least `grace` ago, so that a reader that read the pointer before that
+/// has had time to read the content.
 ///
-/// `published`: what the sweeper itself has just published. What has a higher ordinal is younger, or left from before
-/// somebody put back an older pointer: no witness to what is published now.
+/// `published`: the ordinal that the sweeper has just published. A higher one is younger, or is from before somebody
+/// restored an older pointer, so it is no witness.
 ///
-/// `kept`: how many ordinals stay, from the newest witness down. Two is what the promise needs: the witness,
-/// which may be current or about to be, and the one that it saw published.
+/// `kept`: how many ordinals are kept, from the newest witness down. Two are needed: the witness, which is current or
+/// may become so, and the one that was published when the witness was uploaded.
 pub(super) fn sweepable(
     folder: &str,
     seen: &[ListedObject],

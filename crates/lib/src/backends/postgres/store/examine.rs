@@ -1,4 +1,4 @@
-//! What the doctor says about a PostgreSQL server.
+//! The remarks of `leasehold doctor` about a PostgreSQL server.
 
 use tokio_postgres::Row;
 
@@ -6,7 +6,7 @@ use super::sql::IdentityDetail;
 use super::{ME, PostgresStore, Resend, foreign, sql};
 use crate::stores::{Failure, Remark, RemarkLevel};
 
-/// Settings that no compare-and-set can show.
+/// Settings that a compare-and-set cannot test.
 struct Settings {
     version: String,
     fsync: String,
@@ -47,7 +47,7 @@ pub(super) async fn examine(store: &mut PostgresStore) -> Result<Vec<Remark>, Fa
         remarks.push(Remark {
             about: "encryption",
             verdict: RemarkLevel::Weak,
-            text: "The connection is not encrypted; sslmode=verify-full in the store URL asks for it.".into(),
+            text: "The connection is not encrypted; use sslmode=verify-full in the URL.".into(),
         });
     }
     Ok(remarks)
@@ -65,8 +65,8 @@ fn durability(settings: &Settings) -> Remark {
         ("on", "on", other) => (
             RemarkLevel::Good,
             format!(
-                "synchronous_commit is {other} here; every write of a lease turns it on for itself, so it is on \
-                 disk before it is acknowledged."
+                "synchronous_commit is {other} here. Every write of a lease turns it on, so the write is on disk before \
+                 it is acknowledged."
             ),
         ),
         ("on", ..) => (
@@ -77,7 +77,7 @@ fn durability(settings: &Settings) -> Remark {
         ),
         _ => (
             RemarkLevel::Unsafe,
-            "fsync is off: after a power failure the server may have forgotten grants it acknowledged."
+            "fsync is off: after a power failure the server may have lost leases that it acknowledged."
                 .into(),
         ),
     };
@@ -87,7 +87,7 @@ fn durability(settings: &Settings) -> Remark {
 fn failover(settings: &Settings, identity: IdentityDetail) -> Remark {
     let seen = match identity {
         IdentityDetail::Full | IdentityDetail::Timeline => "a failover is noticed by the timeline",
-        IdentityDetail::Database => "this server does not tell its timeline, so a failover is not noticed",
+        IdentityDetail::Database => "this server does not show its timeline, so a failover is not noticed",
     };
     let (verdict, text) = match (settings.replicas, settings.standbys.is_empty()) {
         (0, true) => (RemarkLevel::Good, format!("No replica is connected; {seen}.")),
@@ -96,21 +96,19 @@ fn failover(settings: &Settings, identity: IdentityDetail) -> Remark {
         }
         (n, true) => (
             RemarkLevel::Weak,
-            format!(
-                "{n} replicas follow and none is waited for: a failover can lose the last writes; {seen}."
-            ),
+            format!("{n} replicas are asynchronous, so a failover can lose the last writes; {seen}."),
         ),
     };
     let verdict = if identity == IdentityDetail::Database { RemarkLevel::Weak } else { verdict };
     Remark { about: "failover", verdict, text }
 }
 
-/// Whether waiters are told is what the doctor measures.
+/// A remark about a pooler. Whether waiters are notified is measured by the doctor itself.
 fn pooler(store: &PostgresStore) -> Remark {
     let (verdict, text) = match store.pooled {
         Some(true) => (
             RemarkLevel::Weak,
-            "A pooler is in between (the server process is another than the one promised at the start), so \
+            "A pooler is in between (the server process is not the one announced at the start), so \
              waiters ask again and again; everything else is as without.",
         ),
         _ => (RemarkLevel::Good, "No pooler is in between."),

@@ -1,4 +1,4 @@
-//! Waiting for a change: `LISTEN`, on the one connection there is.
+//! Waiting for a change: `LISTEN`, on the store's one connection.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::backends::postgres::connection::PgConnection;
 use crate::stores::Version;
 use crate::text::short_digest;
 
-/// How long our own notification may take to come back.
+/// How long our own test notification may take to arrive.
 const PROBE: Duration = Duration::from_secs(2);
-/// What is left of the time, so that the connection is not lost with the call that uses it up.
+/// Time left for the end of a call, so that the call is not dropped with its connection.
 const MARGIN: Duration = Duration::from_millis(10);
 
 /// The channel of a key, and the lock that its waiters share.
@@ -35,10 +35,10 @@ pub(super) async fn wait(
     let over = sleep(at_most.saturating_sub(MARGIN));
     tokio::pin!(over);
     let (channel, _) = names(key);
-    // First the subscription, then another look, then the wait: nothing falls between.
+    // Subscribe, read again, then wait, so that no change is missed.
     match unless(over.as_mut(), subscribe(store, key)).await {
         None => return false,
-        // The caller looks for itself, and is told to poll.
+        // The caller reads itself, and must poll.
         Some(false) => return true,
         Some(true) => {}
     }
@@ -47,15 +47,17 @@ pub(super) async fn wait(
         Some(true) => return true,
         Some(false) => {}
     }
-    // From here on no answer is outstanding: the connection stays where it is.
+    // From here on no answer is outstanding, so the connection can stay in its place.
     let Some(link) = store.link.as_mut() else { return true };
     let known = version.map_or("", |v| v.0.as_str());
     let news = async {
         loop {
-            match link.told.recv().await {
-                Ok(told) if told.channel == channel && told.payload != known => return,
+            match link.notifications.recv().await {
+                Ok(notification) if notification.channel == channel && notification.payload != known => {
+                    return;
+                }
                 Ok(_) => {}
-                // The connection is gone; what happened meanwhile must be looked up.
+                // The connection is gone: the caller must read what happened meanwhile.
                 Err(_) => return,
             }
         }
@@ -63,7 +65,7 @@ pub(super) async fn wait(
     unless(over, news).await.is_some()
 }
 
-/// What `work` gives, unless the time is over first.
+/// The result of `work`, unless the time is over first.
 async fn unless<T>(over: impl Future<Output = ()>, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         answer = work => Some(answer),
@@ -71,7 +73,7 @@ async fn unless<T>(over: impl Future<Output = ()>, work: impl Future<Output = T>
     }
 }
 
-/// Listens for `key` on the connection; false: that does not work here.
+/// Listens for `key` on the connection; false if that does not work here.
 pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
     if !store.pushes() {
         return false;
@@ -86,8 +88,8 @@ pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
         store.could_not_listen(&link);
         return false;
     }
-    // Writers notify only while somebody holds these. A write under way holds them alone until it is
-    // committed, and is then found by the look that follows.
+    // Writers notify only while a waiter holds these locks. A writer that has them exclusively keeps them until its commit,
+    // and the read that follows finds its write.
     let sql =
         "SELECT pg_catalog.pg_advisory_lock_shared($1)::text, pg_catalog.pg_advisory_lock_shared($2)::text";
     if link.client.query_typed(sql, &[(&lock, Type::INT8), (&sql::WAITING, Type::INT8)]).await.is_err() {
@@ -99,7 +101,7 @@ pub(super) async fn subscribe(store: &mut PostgresStore, key: &str) -> bool {
     true
 }
 
-/// Subscribes, and sees whether a notification of our own comes: a pooler may swallow it.
+/// Subscribes, and tests that our own notification arrives, because a pooler may drop it.
 async fn hears(link: &mut PgConnection, channel: &str) -> bool {
     let nonce = format!("{:032x}", crate::random::seed());
     let listen = format!("LISTEN {channel}; SELECT pg_catalog.pg_notify('{channel}', '{nonce}')");
@@ -107,27 +109,27 @@ async fn hears(link: &mut PgConnection, channel: &str) -> bool {
         return false;
     }
     let own = async {
-        while let Ok(told) = link.told.recv().await {
-            if told.payload == nonce {
-                // A pooler passes on what comes while it happens to hold a server process for us, and
-                // swallows the rest. Its process is another than the one promised.
-                return link.promised.is_none_or(|promised| promised == told.from);
+        while let Ok(notification) = link.notifications.recv().await {
+            if notification.payload == nonce {
+                // A pooler passes notifications on only while it has a server process for us. That process is not the
+                // one announced at the start.
+                return link.announced.is_none_or(|announced| announced == notification.from);
             }
         }
         false
     };
     let heard = timeout(PROBE, own).await.unwrap_or(false);
     if !heard {
-        // Of no use to whoever gets this server connection next.
+        // The next user of this server connection must not listen.
         let _ = link.client.batch_execute("UNLISTEN *").await;
     }
     heard
 }
 
-/// Is the version another by now? Or can that not be told?
+/// Whether the version has changed, or cannot be read.
 async fn changed(store: &mut PostgresStore, key: &str, version: Option<&Version>) -> bool {
     let Some(mut link) = store.link.take() else { return true };
-    while link.told.try_recv().is_ok() {}
+    while link.notifications.try_recv().is_ok() {}
     let sql = "SELECT version FROM leasehold.records WHERE key = $1";
     let found = link.client.query_typed_opt(sql, &[(&key, Type::TEXT)]).await;
     let Ok(now) = found.and_then(|row| row.map(|row| row.try_get::<_, String>(0)).transpose()) else {

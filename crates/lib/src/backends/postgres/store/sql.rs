@@ -1,6 +1,6 @@
-//! Every statement, each of them one round trip and none of them prepared under a name.
+//! The statements. Each is one round trip, and none is prepared under a name.
 
-/// What the store keeps, for people who create it by hand.
+/// The schema of the store, for people who create it by hand.
 pub(super) const SCHEMA: &str = r#"-- What leasehold keeps in PostgreSQL: one schema, one table.
 CREATE SCHEMA IF NOT EXISTS leasehold;
 CREATE TABLE IF NOT EXISTS leasehold.records (
@@ -14,35 +14,35 @@ CREATE TABLE IF NOT EXISTS leasehold.records (
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.records TO ROLE;
 "#;
 
-/// Creates it all. Several at once take turns; `IF NOT EXISTS` alone does not make them.
+/// Creates the schema, under a lock: with `IF NOT EXISTS` alone, two sessions at once can fail.
 pub(super) fn create() -> String {
     format!("SELECT pg_catalog.pg_advisory_xact_lock({CREATING});\n{SCHEMA}")
 }
 
-/// Only the table, for a role that may not create a schema and has been given one.
+/// Creates only the table, for a role that may not create a schema, in a schema that exists.
 pub(super) fn create_table() -> String {
     let table = SCHEMA.split_once("CREATE TABLE").map_or("", |(_, table)| table);
     format!("SELECT pg_catalog.pg_advisory_xact_lock({CREATING});\nCREATE TABLE{table}")
 }
 
-/// Taken while creating the table.
+/// The lock for creating the table.
 const CREATING: i64 = 0x6c65_6173_6568_6f6c;
-/// Held, shared, by every waiter; [`cas_many`] asks once whether anybody is waiting for anything.
+/// The lock that every waiter holds, shared. [`cas_many`] tests it once to see whether there is any waiter.
 pub(super) const WAITING: i64 = 0x6c65_6173_6568_6f6d;
 
-/// How much the server tells about which incarnation it is. Hosted ones do not all allow everything.
+/// How much of its identity the server shows. Hosted servers do not all allow everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IdentityDetail {
-    /// System identifier and timeline.
+    /// The system identifier and the timeline.
     Full,
-    /// The database's number and the timeline.
+    /// The database's OID and the timeline.
     Timeline,
-    /// The database's number.
+    /// The database's OID.
     Database,
 }
 
 impl IdentityDetail {
-    /// What to try if this is refused.
+    /// The next one to try if this is refused.
     pub fn less(self) -> Option<Self> {
         match self {
             Self::Full => Some(Self::Timeline),
@@ -51,13 +51,13 @@ impl IdentityDetail {
         }
     }
 
-    /// One row: instance, whether it is a replica, the server process.
+    /// One row: the instance, whether it is a replica, and the server process.
     fn me(self) -> String {
         let number = match self {
             Self::Full => "(SELECT system_identifier FROM pg_catalog.pg_control_system())",
             _ => "(SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())",
         };
-        // The timeline is in the name of the file being written; a replica writes none.
+        // The timeline is in the name of the current WAL file. A replica has none.
         let timeline = match self {
             Self::Database => "",
             _ => {
@@ -72,15 +72,15 @@ impl IdentityDetail {
     }
 }
 
-/// A statement that begins with what [`IdentityDetail`] tells.
+/// A statement whose answer begins with the server's identity.
 pub(super) type Statement = fn(IdentityDetail) -> String;
 
 /// Microseconds since a record was written, by the server's clock.
 const AGE: &str = "(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - r.written) * 1000000)::bigint";
-/// When it was written, in microseconds.
+/// The time of the write, in microseconds.
 const AT: &str = "(EXTRACT(epoch FROM w.written) * 1000000)::bigint";
-/// What was written is on disk before the answer comes, whatever the default here is. It holds for this
-/// transaction, so it reaches the right one behind a pooler too.
+/// Makes the commit wait for the disk, independent of the server's default. It is for this transaction only, so it works
+/// behind a pooler too.
 const SURE: &str = "CASE WHEN pg_catalog.current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') \
                     THEN pg_catalog.set_config('synchronous_commit', 'on', true) END";
 
@@ -92,16 +92,15 @@ pub(super) fn read(id: IdentityDetail) -> String {
     )
 }
 
-/// A write is made only by the instance that was read last, which this parameter names (null: none was yet). Behind
-/// the same URL another may answer since, which has forgotten what others were told, and what the write expects
-/// may be current there again.
+/// A condition that the server is the instance that was read last, which this parameter names (null: none yet). Another
+/// server may answer at the same URL now. It may have lost writes, and have the expected version again.
 fn met(parameter: &str) -> String {
     format!("({parameter}::text IS NULL OR {parameter} = (SELECT instance FROM me))")
 }
 
-/// One row: when it was written, or null. Waiters are told in the same transaction, if there are any:
-/// each of them holds a shared lock that the attempt at an exclusive one meets. A notification makes all
-/// commits that have one wait for each other, so a renewal that nobody waits for has none.
+/// One row: the time of the write, or null. Waiters are notified in the same transaction, if there are any: each holds a
+/// shared lock, so a try of an exclusive lock fails. Without waiters there is no notification, because commits with
+/// notifications wait for each other.
 fn one_write(id: IdentityDetail, write: &str, lock: &str, channel: &str, version: &str) -> String {
     let me = id.me();
     format!(
@@ -113,9 +112,9 @@ fn one_write(id: IdentityDetail, write: &str, lock: &str, channel: &str, version
 
 /// $1 key, $2 version, $3 body, $4 lock, $5 channel, $6 instance.
 ///
-/// The stamp is taken when the statement is executed: after the request was sent, from which the holder
-/// counts, and before the answer. It may be earlier than the end of a wait for a row lock, which makes a
-/// lease end earlier by the store's clock and never before the holder expects it.
+/// The stamp is taken when the statement is executed: after the request was sent, which is when the holder starts to
+/// count, and before the answer. It may be earlier than the end of a wait for a row lock. Then the lease ends earlier by
+/// the store's clock, and still not before the holder expects it.
 pub(super) fn create_one(id: IdentityDetail) -> String {
     let write = format!(
         "INSERT INTO leasehold.records (key, version, body, written) \
@@ -148,8 +147,8 @@ pub(super) fn remove(id: IdentityDetail) -> String {
 
 /// $1 keys, $2 expected versions, $3 versions, $4 bodies, $5 the lock of all waiters, $6 instance.
 ///
-/// The arrays come from sub-selects, so that the planner sees no lengths: for long ones it would rather read
-/// the whole table than look each key up.
+/// The arrays come from sub-selects, so that the planner does not see their lengths. For long ones it would read the whole
+/// table instead of looking up each key.
 pub(super) fn cas_many(id: IdentityDetail) -> String {
     let (me, met) = (id.me(), met("$6"));
     format!(
@@ -180,10 +179,10 @@ pub(super) fn list(id: IdentityDetail) -> String {
     )
 }
 
-/// What every channel's name begins with; 32 hexadecimal digits of the key's SHA-256 follow.
+/// The prefix of every channel's name; 32 hexadecimal digits of the key's SHA-256 follow.
 pub(super) const CHANNEL: &str = "leasehold_";
 
-/// What the doctor asks.
+/// The statement of `leasehold doctor`.
 pub(super) fn examine(id: IdentityDetail) -> String {
     let me = id.me();
     let setting = |name: &str| format!("pg_catalog.current_setting('{name}')");

@@ -1,4 +1,4 @@
-//! The guard's question inside the caller's own transaction.
+//! The guard's check inside the caller's own transaction.
 
 use leasehold_core::fence::{Bearer, RefusalReason};
 use leasehold_core::ids::Token;
@@ -28,9 +28,9 @@ use crate::targets::sql::{carrier, not_one_transaction};
 pub type TableFence = shared::TableFence<PgTarget>;
 
 impl TableFence {
-    /// Whether this run may write the table, until the end of this transaction: a later run cannot seal it
-    /// before that. It also shows the grant to the guard, whatever the session calls itself, so it works
-    /// behind a pooler.
+    /// Checks that this run may write the table until the end of this transaction: a later run cannot seal it
+    /// before that. It also shows the run to the guard, independent of the session's application name, so it
+    /// works behind a pooler.
     pub async fn check(&self, tx: &Transaction<'_>) -> Result<(), TargetError> {
         let asked = admit(tx, &self.table, &self.bearer).await;
         asked.map_err(|e| refused(&self.table, &self.bearer, &e, "check"))
@@ -44,7 +44,7 @@ pub(super) async fn admit<C: GenericClient>(client: &C, table: &str, bearer: &Be
     client.query_typed(sql, params).await.map(drop)
 }
 
-/// What the guard said to whoever asked it.
+/// The guard's answer to [`admit`], as an error.
 pub(super) fn refused(target: &str, bearer: &Bearer, error: &Error, doing: &'static str) -> TargetError {
     if let Some(ruled) = ruled(target, bearer, error) {
         return ruled;
@@ -57,16 +57,16 @@ pub(super) fn refused(target: &str, bearer: &Bearer, error: &Error, doing: &'sta
     }
 }
 
-/// What stopped a script: the guard, or something of its own.
+/// The error of a script: a refusal by the guard, or an error of the script itself.
 pub(super) fn stopped(target: &str, bearer: &Bearer, error: &Error, script: &str) -> TargetError {
     let unfit = || {
         let said = said(error);
         let stdin = script.to_ascii_lowercase().contains("from stdin");
         match error.code().map(|code| code.code()) {
-            // With its rows below it, a syntax error; without them, what no function does.
+            // With rows below it, COPY is a syntax error; without them, it is not possible in a function.
             Some("42601") if stdin => Some(copies(target, &said)),
             Some("0A000") if said.contains("COPY") => Some(copies(target, &said)),
-            // What the server does not do inside of a function: among all that, transactions.
+            // Not possible in a function, such as transactions.
             Some("0A000") => Some(not_one_transaction(target, &said)),
             _ => None,
         }
@@ -74,23 +74,23 @@ pub(super) fn stopped(target: &str, bearer: &Bearer, error: &Error, script: &str
     ruled(target, bearer, error).or_else(unfit).unwrap_or_else(|| errors::said(target, "write", error))
 }
 
-/// COPY FROM STDIN: there is nobody at the other end.
+/// COPY FROM STDIN: there is no client that sends the rows.
 fn copies(target: &str, said: &str) -> TargetError {
     TargetError::Unfit {
         target: target.into(),
-        why: format!("was given a script that copies from or to its client, where nobody is ({said})"),
-        fix: "Write the rows as INSERT, or run psql in the job: its SQL is fenced as it is".into(),
+        why: format!("was given a script that copies from or to a client, and there is none ({said})"),
+        fix: "Write the rows as INSERT, or run psql in the job, where its SQL is fenced too".into(),
     }
 }
 
-/// What the guard tells of its fence, as the detail of its error.
+/// The fence, in the detail of the guard's error.
 #[derive(Deserialize)]
 struct GuardDetail {
     lease: String,
     token: u64,
 }
 
-/// A refusal by the guard, as the rule's own answer.
+/// A refusal by the guard, with the rule's reason.
 fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
     let reason = match error.code()?.code() {
         "LH001" => RefusalReason::Stale,
@@ -107,7 +107,7 @@ fn ruled(target: &str, bearer: &Bearer, error: &Error) -> Option<TargetError> {
         }
         _ => return None,
     };
-    // The rest of the fence is not for those who may only write the table.
+    // The guard shows only these two, because a role that may write the table must not see the rest.
     let detail = error.as_db_error().and_then(|e| e.detail()).unwrap_or_default();
     let fence = serde_json::from_str::<GuardDetail>(detail).ok().and_then(|said| {
         Some(SealedBy { lease: Name::new(&said.lease).ok()?, token: Token::new(said.token)? })

@@ -1,4 +1,4 @@
-//! What PostgreSQL says no with, as sentences about a target.
+//! PostgreSQL's errors, as sentences about a target.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio_postgres::{Error, Row};
 use crate::backends::postgres::errors;
 use crate::targets::TargetError;
 
-/// Where the fence is.
+/// The place of the fence, for messages.
 pub(super) const ROW: &str = "its row in leasehold_guard.fences";
 
 /// A failure of the connection.
@@ -18,18 +18,18 @@ pub(super) fn remote(target: &str, doing: &'static str, failure: Failure) -> Tar
     TargetError::Remote { target: target.into(), doing, failure }
 }
 
-/// Of what kind an error is.
+/// The kind of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The connection is gone: no answer will come.
     Lost,
-    /// Others had it locked for too long.
+    /// Other transactions held a lock for too long.
     Waiting,
-    /// This role may not.
+    /// The role lacks a permission.
     Denied,
-    /// A replica, or a server that was told so.
+    /// A replica, or a server in read-only mode.
     ReadOnly,
-    /// The server said no to what was asked.
+    /// Another error of the server.
     Answered,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn cause(error: &Error) -> Cause {
     } else if *code == SqlState::READ_ONLY_SQL_TRANSACTION {
         Cause::ReadOnly
     } else if code.code().starts_with("57P") || code.code().starts_with("08") {
-        // Said by the server as it ended, also in the middle of a commit.
+        // The server sends these when it ends, also in the middle of a commit.
         Cause::Lost
     } else {
         Cause::Answered
@@ -54,7 +54,7 @@ pub(super) fn silence(limit: Duration) -> String {
     format!("PostgreSQL did not answer within {}", HumanDuration(limit))
 }
 
-/// A statement failed, or its answer did not come.
+/// A statement failed, or gave no answer.
 pub(super) fn said(target: &str, doing: &'static str, error: &Error) -> TargetError {
     let said = errors::said(error);
     let (kind, message) = match cause(error) {
@@ -66,11 +66,11 @@ pub(super) fn said(target: &str, doing: &'static str, error: &Error) -> TargetEr
             FailureKind::Denied,
             format!(
                 "this role may not ({said}). As the owner, run: GRANT SELECT, UPDATE ON leasehold_guard.fences \
-                 TO it; GRANT SELECT, DELETE ON leasehold_guard.let_in TO it"
+                 TO ROLE; GRANT SELECT, DELETE ON leasehold_guard.let_in TO ROLE"
             ),
         ),
         Cause::ReadOnly => {
-            (FailureKind::Denied, format!("the server only lets itself be read ({said}). Name the primary"))
+            (FailureKind::Denied, format!("the server is read-only ({said}). Name the primary"))
         }
         Cause::Waiting => (
             FailureKind::Unreachable,
@@ -81,7 +81,7 @@ pub(super) fn said(target: &str, doing: &'static str, error: &Error) -> TargetEr
     TargetError::Remote { target: target.into(), doing, failure: Failure::new(kind, message) }
 }
 
-/// Rows of pid, user, state and seconds; a prepared transaction has no pid.
+/// The rows have pid, user, state and seconds; a prepared transaction has no pid.
 pub(super) fn kept_waiting(target: &str, doing: &'static str, limit: Duration, rows: &[Row]) -> TargetError {
     let pids: Vec<Option<i32>> = rows.iter().map(|row| row.try_get(0).unwrap_or_default()).collect();
     let who: Vec<String> = rows.iter().take(5).map(who).collect();
@@ -127,7 +127,7 @@ fn unfit(target: &str, why: String, fix: String) -> TargetError {
 pub(super) fn no_table(target: &str, table: &str) -> TargetError {
     unfit(
         target,
-        format!("is not there: this database has no table {table}, or this role may not see it"),
+        format!("does not exist: this database has no table {table}, or this role may not see it"),
         "Write it after the # as in SQL, with its schema: #SCHEMA.TABLE".into(),
     )
 }
@@ -145,10 +145,9 @@ pub(super) fn no_guard(target: &str) -> TargetError {
 pub(super) fn weak_guard(target: &str) -> TargetError {
     unfit(
         target,
-        "has a guard whose trigger was disabled, weakened or dropped, so nothing would be fenced there"
-            .into(),
+        "has a guard whose trigger was disabled, changed or dropped, so nothing would be fenced there".into(),
         format!(
-            "See: leasehold guard show {target}. Put it up again: leasehold guard install {target} --others refuse"
+            "See: leasehold guard show {target}. Install it again: leasehold guard install {target} --others refuse"
         ),
     )
 }
@@ -157,7 +156,7 @@ pub(super) fn not_a_table(target: &str, name: &str, kind: &str) -> TargetError {
     let (what, fix) = match kind {
         "v" => ("a view", "Name the tables it reads from, each as a target"),
         "m" => ("a materialized view, which only a refresh writes", "Name the tables it reads from"),
-        "f" => ("a foreign table, which is written behind its back", "Guard it on the server it lives on"),
+        "f" => ("a foreign table, which can be written on its own server", "Guard it on that server"),
         "S" => ("a sequence", "Name the table that uses it"),
         _ => ("not a table", "Name a table"),
     };
@@ -170,11 +169,11 @@ pub(super) fn has_parent(target: &str, name: &str, parent: &str) -> TargetError 
         format!(
             "cannot be guarded: {name} can also be written through {parent}, whose statements would pass"
         ),
-        format!("Name {parent} instead: its guard covers all that is stored under it"),
+        format!("Name {parent} instead: its guard covers its partitions and children"),
     )
 }
 
-/// It had none when its guard was put up.
+/// It got a parent after its guard was installed.
 pub(super) fn way_round(target: &str, name: &str, parent: &str) -> TargetError {
     unfit(
         target,
@@ -183,8 +182,8 @@ pub(super) fn way_round(target: &str, name: &str, parent: &str) -> TargetError {
              statements pass"
         ),
         format!(
-            "Take it out of {parent} again (ALTER TABLE, NO INHERIT or DETACH PARTITION); or take this guard \
-             down and put one on {parent}, which covers all that is stored under it"
+            "Detach it from {parent} (ALTER TABLE, NO INHERIT or DETACH PARTITION); or remove this guard and \
+             install one on {parent}, which covers its partitions and children"
         ),
     )
 }
@@ -195,14 +194,14 @@ pub(super) fn foreign_trigger(target: &str, name: &str) -> TargetError {
         format!(
             "cannot be guarded: {name} has a trigger named leasehold_guard that belongs to another guard"
         ),
-        "See who put it there; leasehold guard show tells about the table it is part of".into(),
+        "Find the table of that guard, and see: leasehold guard show".into(),
     )
 }
 
-/// What is missing, for a role that may not.
+/// The permissions that a role lacks.
 pub(super) fn may_not(target: &str, doing: &'static str, role: &str, missing: &[String]) -> TargetError {
     let message = format!(
-        "the role {role} {}. Do it as a role that may; --print-sql shows what would be run",
+        "the role {role} {}. Use a role that may; --print-sql shows the statements",
         missing.join(" and ")
     );
     remote(target, doing, Failure::new(FailureKind::Denied, message))

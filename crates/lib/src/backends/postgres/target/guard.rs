@@ -1,4 +1,4 @@
-//! Putting a guard up, taking it down, and looking at it.
+//! Installing a guard, removing it, and reading its state.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::targets::guard::{Covered, GuardChange, GuardReport, Others, ShownBy};
 use crate::targets::sql::own_store;
 use sha2::{Digest, Sha256};
 
-/// Where we are, and what we may.
+/// The database, and the role's permissions.
 pub(super) struct Here {
     pub table: Option<u32>,
     pub schema: bool,
@@ -48,13 +48,13 @@ impl Here {
 /// One table of the tree.
 pub(super) struct PgTable {
     oid: u32,
-    /// With its schema, quoted where it has to be.
+    /// With its schema, quoted if needed.
     pub name: String,
     kind: String,
     owner: String,
     ours: bool,
     pub trigger: Option<Trigger>,
-    /// Something outside the tree through which it can be written too.
+    /// A table outside the tree through which it can be written too.
     parent: Option<String>,
 }
 
@@ -66,12 +66,12 @@ pub(super) struct Trigger {
 }
 
 impl PgTable {
-    /// The guard's trigger is there as it was installed.
+    /// Whether the guard's trigger is as it was installed.
     pub(super) fn stands(&self, id: i64) -> bool {
         self.shown_by(id).is_some() && self.trigger.as_ref().is_some_and(|t| t.enabled == "A")
     }
 
-    /// How its trigger wants grants to be shown; nothing: it has none of this guard.
+    /// How sessions must show their run to its trigger; None if it has no trigger of this guard.
     pub(super) fn shown_by(&self, id: i64) -> Option<ShownBy> {
         let trigger = self.trigger.as_ref().filter(|t| t.guard)?;
         [ShownBy::Name, ShownBy::Setting].into_iter().find(|by| trigger.args == arguments(id, *by))
@@ -81,7 +81,7 @@ impl PgTable {
         self.trigger.is_some() && self.shown_by(id).is_none()
     }
 
-    /// In a few words.
+    /// Its state in a few words.
     fn state(&self, id: i64) -> &'static str {
         match &self.trigger {
             None => "not guarded",
@@ -93,7 +93,7 @@ impl PgTable {
     }
 }
 
-/// As the catalogue keeps a trigger's arguments.
+/// A trigger's arguments, as the catalogue stores them.
 fn arguments(id: i64, by: ShownBy) -> Vec<u8> {
     match by {
         ShownBy::Name => format!("{id}\0"),
@@ -102,19 +102,19 @@ fn arguments(id: i64, by: ShownBy) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Something outside of the tree through which a table of it can be written too.
+/// A table of the tree, and a table outside through which it can be written too.
 pub(super) fn way_round(tree: &[PgTable]) -> Option<(&str, &str)> {
     tree.iter().find_map(|table| Some((table.name.as_str(), table.parent.as_deref()?)))
 }
 
-/// Whether a pooler is in between: the server process is another than the one promised at the start.
+/// Whether a pooler is in between: then the server process is not the one that was announced at the start.
 async fn pooled(target: &PgTarget, link: &PgConnection, doing: &'static str) -> Result<bool, TargetError> {
     let sql = "SELECT pg_catalog.pg_backend_pid()";
     let rows = link.client.query_typed(sql, &[]).await.map_err(target.said(doing))?;
-    Ok(link.promised.is_some_and(|promised| super::first::<i32>(&rows) != Some(promised)))
+    Ok(link.announced.is_some_and(|announced| super::first::<i32>(&rows) != Some(announced)))
 }
 
-/// The table first, then all that is stored under it.
+/// The table, then its partitions and children.
 pub(super) async fn tree(
     target: &PgTarget,
     link: &PgConnection,
@@ -145,21 +145,21 @@ pub(super) async fn tree(
     rows.iter().map(read).collect::<Result<_, _>>().map_err(target.said(doing))
 }
 
-/// What is to be done, as the statements that do it.
+/// The statements to run, and remarks.
 struct GuardPlan {
     sql: String,
     notes: Vec<String>,
 }
 
-/// What a guard that takes names cannot tell apart.
-pub(super) const POOLED: &str = "a pooler is in between: behind one in transaction mode a session that sends no \
-    application name is given the name of the last one, and passes for that run. Take no names: leasehold guard \
-    install with --grant setting, and SET LOCAL leasehold.run in the jobs";
+/// The warning for a guard by name behind a pooler.
+pub(super) const POOLED: &str = "a pooler is in between: in transaction mode it gives a session without an \
+    application name the name of the last client, so the session passes for that run. Run leasehold guard install \
+    with --grant setting, and use SET LOCAL leasehold.run in the jobs";
 
 const INSTALL: &str = "install the guard of";
 const REMOVE: &str = "remove the guard of";
 
-/// Tables of the user's own, all of them in the tree.
+/// Checks that all tables can be guarded: users' tables, with no parent outside the tree.
 fn can_be_guarded(shown: &str, root: &PgTable, tree: &[PgTable]) -> Result<(), TargetError> {
     if root.name.starts_with("leasehold.") {
         return Err(own_store(shown));
@@ -210,7 +210,7 @@ async fn plan_install(
     }
     let by = target.shown_by.or(root.shown_by(id)).unwrap_or(ShownBy::Name);
     let open: Vec<&PgTable> = tree.iter().filter(|t| !t.stands(id) || t.shown_by(id) != Some(by)).collect();
-    // A guard from before there was a choice has a check that knows of none.
+    // The trigger function of an older guard does not know the second argument.
     if by == ShownBy::Setting && here.schema && !open.is_empty() {
         sql.push_str(&sql::check(sql::Lock::Both));
     }
@@ -220,16 +220,16 @@ async fn plan_install(
     if by == ShownBy::Name && pooled(target, link, INSTALL).await? {
         notes.push(POOLED.into());
     }
-    // Last, as in a session that writes: first the table, then the fence. The other way round the two would
-    // wait for each other.
+    // Last, so that locks are taken in the order of a session that writes: the table, then the fence. Otherwise the
+    // two could deadlock.
     if let Some(found) = found.as_ref().filter(|found| found.others != others) {
         sql.push_str(&sql::others(id, others));
-        notes.push(format!("sessions without a grant: {} before", found.others.word()));
+        notes.push(format!("sessions that belong to no run: {} before", found.others.word()));
     }
     if found.is_some() {
         let what = match open.len() {
             0 => "it was guarded already, every table of it".to_owned(),
-            n => format!("it was guarded already; {n} more of its tables are now"),
+            n => format!("it was guarded already; {n} more of its tables are guarded now"),
         };
         notes.push(what);
     }
@@ -270,7 +270,7 @@ async fn plan_remove(target: &PgTarget, link: &PgConnection, run: bool) -> Resul
     Ok(GuardPlan { sql, notes: forgotten.into_iter().collect() })
 }
 
-/// Says everything that is missing at once, before anything is tried.
+/// Names all missing permissions at once, before anything is tried.
 fn rights(
     target: &PgTarget,
     doing: &'static str,
@@ -299,14 +299,14 @@ fn rights(
     }
 }
 
-/// A number of its own for a table that has none yet: also the key of its lock.
+/// A new fence id for a table; also the key of its lock.
 fn fresh_id(root: &PgTable) -> i64 {
     let hash = Sha256::digest(format!("leasehold guard {} {}", root.oid, root.name).as_bytes());
     let bytes: [u8; 8] = hash[..8].try_into().unwrap_or_default();
     i64::from_be_bytes(bytes) & i64::MAX
 }
 
-/// Begins a transaction in which nobody else puts up or takes down a guard.
+/// Begins a transaction with the lock for changes of guards.
 async fn begin(target: &PgTarget, link: &PgConnection, doing: &'static str) -> Result<(), TargetError> {
     let limit = target.patience.as_millis().max(1);
     let begin = format!(
@@ -368,12 +368,16 @@ pub(super) fn inspect(target: &PgTarget) -> Result<GuardReport, TargetError> {
         let by = tables.first().and_then(|root| root.shown_by(found.id));
         let covered = |t: &PgTable| {
             let another = t.stands(found.id) && t.shown_by(found.id) != by;
-            let state = if another { "takes grants in another way than the rest" } else { t.state(found.id) };
+            let state = if another {
+                "takes the run in another way than the other tables"
+            } else {
+                t.state(found.id)
+            };
             Covered { name: t.name.clone(), guarded: t.stands(found.id) && !another, state: state.into() }
         };
         let mut all: Vec<Covered> = tables.iter().map(covered).collect();
         if let Some((name, parent)) = way_round(&tables) {
-            let state = format!("not guarded, and what is written to it is written to {name} too");
+            let state = format!("not guarded, and its writes go to {name} too");
             all.push(Covered { name: parent.into(), guarded: false, state });
         }
         let pooled = by == Some(ShownBy::Name) && pooled(target, call, LOOK).await?;
@@ -389,18 +393,18 @@ pub(super) fn inspect(target: &PgTarget) -> Result<GuardReport, TargetError> {
     })
 }
 
-/// What no trigger sees.
+/// The writes that a guard does not check.
 fn not_fenced(owner: &str, others: Others, pooled: bool) -> Vec<String> {
     let mut known: Vec<String> = pooled.then(|| POOLED.into()).into_iter().collect();
     known.extend([
-        format!("superusers and the owner ({owner}): their writes are checked like everybody's, but they can drop or disable the trigger"),
+        format!("superusers and the owner ({owner}): their writes are checked, but they can drop or disable the trigger"),
         "changes of the table itself: ALTER TABLE (also with USING), DROP, partitions attached, detached or created later".into(),
         "rows that arrive by logical replication".into(),
-        "forgery: a role that may write the table and reads the application names of other sessions can show another's grant".into(),
+        "forgery: a role that may write the table, and read the application names of other sessions, can pass for another run".into(),
     ]);
     if others == Others::Allow {
         known.push(
-            "every session without a grant (--others allow): also that of a stale job whose program names the application itself".into(),
+            "sessions that belong to no run (--others allow): also one of a stale job, if its program sets the application name itself".into(),
         );
     }
     known

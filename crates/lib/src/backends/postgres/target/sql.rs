@@ -1,19 +1,19 @@
-//! What the guard adds to a database, as the statements that add it.
+//! The statements that install a guard, and those that read and change its fence.
 
 use super::guard::PgTable;
 use crate::targets::guard::{Others, ShownBy};
 use crate::targets::sql::PREFIX;
 
-/// Taken while a guard is installed or removed.
+/// The lock for installing and removing guards.
 pub(super) const INSTALLING: i64 = 0x6c65_6173_6775_6172;
 
-/// Everything that all guards of a database share.
+/// The schema that all guards of a database share.
 ///
-/// The rule of a write is in `check`; it agrees with `leasehold_core::fence::verdict`, whose table the tests
-/// replay against it. A session that shows a grant takes the advisory lock first, shared: a seal takes it
-/// alone, and whoever comes after the seal waits behind it, so that it is never starved. Then the row, shared
-/// too: in a transaction that reads an older snapshot this fails with 40001, where a plain read would still see
-/// the old fence. Both are kept until the transaction ends.
+/// `check` has the rule of a write. It agrees with `leasehold_core::fence::verdict`, whose table the tests replay
+/// against it. A session that shows a run first takes the advisory lock, shared. A seal takes it exclusively, and
+/// later sessions wait behind the seal, so a seal is never starved. Then the session locks the fence's row, shared.
+/// In a transaction with an older snapshot this fails with 40001, while a plain read would see the old fence. Both
+/// locks are kept until the transaction ends.
 pub(super) fn common() -> String {
     format!(
         r"CREATE SCHEMA leasehold_guard;
@@ -51,15 +51,15 @@ GRANT USAGE ON SCHEMA leasehold_guard TO PUBLIC;
     )
 }
 
-/// Which locks the trigger takes; anything but both is for tests, which show what goes wrong then.
+/// The locks that the trigger takes. Only tests use less than both, to show that both are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "conformance"), allow(dead_code))]
 pub enum Lock {
-    /// As it must be.
+    /// The right choice.
     Both,
-    /// Only the advisory lock: an old snapshot still sees the old fence.
+    /// Only the advisory lock: a transaction with an old snapshot still sees the old fence.
     NoRow,
-    /// None: whoever has been let in may commit after the seal.
+    /// None: a transaction that passed the check may commit after the seal.
     None,
 }
 
@@ -67,8 +67,8 @@ const DEFINER: &str = "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_ca
 
 /// The trigger.
 pub fn check(lock: Lock) -> String {
-    // An expression by itself is evaluated at once; PERFORM would plan and run a query for it. It gives
-    // something that is not null, always.
+    // A plain expression is evaluated directly, while PERFORM would plan and run a query. Its value is never
+    // null.
     let held = match lock {
         Lock::None => "true",
         _ => "pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint) IS NOT NULL",
@@ -113,7 +113,7 @@ $guard$;
     )
 }
 
-/// The same question inside somebody's own transaction, before the first write.
+/// The same check inside the caller's own transaction, before the first write.
 fn admit() -> String {
     format!(
         r"CREATE FUNCTION leasehold_guard.admit(target regclass, shown text) RETURNS void
@@ -135,8 +135,8 @@ $guard$;
     )
 }
 
-/// Says why not; or, where it only watches, counts. In a table of its own: the fence's row is locked by
-/// everybody who writes, so that two who wanted to count there would wait for each other for ever.
+/// Raises the refusal; in observe mode, counts it. The counts have their own table: every writer locks the fence's row,
+/// so two writers that counted there would deadlock.
 fn refuse() -> String {
     format!(
         r"CREATE FUNCTION leasehold_guard.refuse(fence leasehold_guard.fences, shown text, target text) RETURNS void
@@ -153,47 +153,47 @@ BEGIN
     IF fence.id IS NULL THEN
         state := 'LH007';
         message := format('leasehold: write to %s refused: its guard has no fence, so nobody can tell who may write', target);
-        hint := 'Nothing was written. Restore the row of this table in leasehold_guard.fences from a backup, or take the guard away with: leasehold guard remove.';
+        hint := 'Nothing was written. Restore the row of this table in leasehold_guard.fences from a backup, or remove the guard: leasehold guard remove.';
     ELSIF shown IS NULL THEN
         state := 'LH002';
         reason := 'no-grant';
         message := format('leasehold: write to %s refused: this session belongs to no run', target);
-        hint := 'Nothing was written. Write it from a job: leasehold run NAME --fence TARGET -- COMMAND. If that is where this comes from, its program names the application itself: SET LOCAL leasehold.run to what LEASEHOLD_SQL_GRANT says.';
+        hint := 'Nothing was written. Write it in a job: leasehold run NAME --fence TARGET -- COMMAND. If this is one, its program sets the application name itself; then SET LOCAL leasehold.run to the value of LEASEHOLD_SQL_GRANT.';
     ELSIF mine IS NULL OR cardinality(parts) <> 5 THEN
         state := 'LH008';
         reason := 'garbled';
-        message := format('leasehold: write to %s refused: what this session shows is no grant', target);
-        hint := 'Nothing was written. Show what LEASEHOLD_SQL_GRANT says, unchanged.';
+        message := format('leasehold: write to %s refused: the text that this session shows names no run', target);
+        hint := 'Nothing was written. Show the value of LEASEHOLD_SQL_GRANT, unchanged.';
     ELSIF fence.token IS NULL THEN
         state := 'LH003';
         reason := 'not-sealed';
-        message := format('leasehold: write to %s refused: it was never sealed, so your token %s means nothing there', target, mine);
+        message := format('leasehold: write to %s refused: no run has fenced it, so your token %s means nothing there', target, mine);
         hint := 'Nothing was written. Name the target when you start the run: leasehold run NAME --fence TARGET.';
     ELSIF parts[4] <> sealed[4] THEN
         state := 'LH006';
         reason := 'other-lease';
-        message := format('leasehold: write to %s refused: it belongs to the lease %s (token %s) and you hold another (token %s)', target, fence.lease, fence.token, mine);
+        message := format('leasehold: write to %s refused: it belongs to the lease %s (token %s), and this run holds another lease (token %s)', target, fence.lease, fence.token, mine);
         hint := 'Nothing was written. Jobs that write the same thing share its lease.';
     ELSIF parts[5] <> sealed[5] THEN
         state := 'LH005';
         reason := 'epoch';
-        message := format('leasehold: write to %s refused: your token %s and the %s sealed there belong to different lives of the record of %s', target, mine, fence.token, fence.lease);
-        hint := 'Nothing was written. The record was made anew; find out why before running again.';
+        message := format('leasehold: write to %s refused: your token %s and token %s, which it has seen, are from different stores, or the record of %s was deleted', target, mine, fence.token, fence.lease);
+        hint := 'Nothing was written. If you moved to another store on purpose, and nothing runs there any more: leasehold fence reset TARGET.';
     ELSIF mine < fence.token THEN
         state := 'LH001';
         reason := 'stale';
-        message := format('leasehold: write to %s refused: your token %s is older than %s, already sealed', target, mine, fence.token);
+        message := format('leasehold: write to %s refused: your token %s is older than %s, which it has seen', target, mine, fence.token);
         hint := 'This run lost its lease while it was paused; its transaction is stale and was not written. Nothing to repair: run it again.';
     ELSIF mine > fence.token THEN
         state := 'LH003';
         reason := 'not-sealed';
-        message := format('leasehold: write to %s refused: your token %s was not announced, the last one sealed is %s', target, mine, fence.token);
+        message := format('leasehold: write to %s refused: this run (token %s) did not name it, and it was last fenced with token %s', target, mine, fence.token);
         hint := 'Nothing was written. Name the target when you start the run: leasehold run NAME --fence TARGET.';
     ELSE
         state := 'LH004';
         reason := 'fork';
-        message := format('leasehold: write to %s refused: token %s was sealed by another run of %s', target, mine, fence.lease);
-        hint := 'Nothing was written. Two runs were given one token: the lease store forgot a write; look at it before running again.';
+        message := format('leasehold: write to %s refused: another run of %s used token %s there', target, fence.lease, mine);
+        hint := 'Nothing was written. Two runs were given one token: the lease store lost a write; look at it before you run again.';
     END IF;
     IF fence.mode = 'observe' THEN
         INSERT INTO leasehold_guard.let_in (fence, reason, token) VALUES (fence.id, reason, mine);
@@ -216,12 +216,12 @@ pub(super) fn fence(id: i64, root: &PgTable, others: Others) -> String {
     )
 }
 
-/// Sessions without a grant, from now on.
+/// Sets whether sessions that belong to no run may write.
 pub(super) fn others(id: i64, others: Others) -> String {
     format!("UPDATE leasehold_guard.fences SET others = '{}' WHERE id = {id};\n", others.word())
 }
 
-/// The trigger on one table of the tree; on what is there already, only what it lacks.
+/// Puts the trigger on one table of the tree, as far as it is missing.
 pub(super) fn cover(id: i64, table: &PgTable, by: ShownBy) -> String {
     let name = &table.name;
     let only = if by == ShownBy::Setting { ", 'setting'" } else { "" };
@@ -237,19 +237,19 @@ pub(super) fn cover(id: i64, table: &PgTable, by: ShownBy) -> String {
     format!("{create}ALTER TABLE {name} ENABLE ALWAYS TRIGGER leasehold_guard;\n")
 }
 
-/// Takes the trigger off again.
+/// Removes the trigger.
 pub(super) fn uncover(name: &str) -> String {
     format!("DROP TRIGGER leasehold_guard ON {name};\n")
 }
 
-/// Forgets one table's fence.
+/// Removes one table's fence.
 pub(super) fn forget(id: i64) -> String {
     format!(
         "DELETE FROM leasehold_guard.let_in WHERE fence = {id};\nDELETE FROM leasehold_guard.fences WHERE id = {id};\n"
     )
 }
 
-/// Undoes [`common`]. Not by CASCADE: what somebody else put there is not ours to remove.
+/// Undoes [`common`], without CASCADE, so that objects of other users are not removed.
 pub(super) const NOTHING_LEFT: &str = "\
 DROP FUNCTION leasehold_guard.admit(regclass, text);
 DROP FUNCTION leasehold_guard.check();
@@ -259,20 +259,20 @@ DROP TABLE leasehold_guard.fences;
 DROP SCHEMA leasehold_guard;
 ";
 
-/// A script, run by a function inside of the transaction that is open: there the server itself refuses what
-/// would begin or end one, however it is written. Between quotes that no text can have foreseen.
+/// A script as a function body in the open transaction. There the server itself refuses statements that begin or end a
+/// transaction. The quotes are random, so the script cannot contain them.
 pub(super) fn as_one(script: &str) -> String {
     let quote = |what: &str| format!("$leasehold_{what}_{:032x}$", crate::random::seed());
     let (outer, inner) = (quote("do"), quote("script"));
     format!("DO {outer}BEGIN EXECUTE {inner}{script}{inner}; END{outer}")
 }
 
-/// A text as SQL writes it.
+/// A text as an SQL literal.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The table that `$1` names, and all that is stored under it.
+/// The table that `$1` names, with its partitions and children.
 pub(super) const TREE: &str = "\
 WITH RECURSIVE tree (relid) AS (
     SELECT $1::oid UNION SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN tree t ON i.inhparent = t.relid)
@@ -286,32 +286,32 @@ FROM tree JOIN pg_catalog.pg_class c ON c.oid = tree.relid JOIN pg_catalog.pg_na
     LEFT JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid LEFT JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace
 ORDER BY c.oid <> $1::oid, 2";
 
-/// Every table that has the trigger of this fence: also those that have left the tree.
+/// Every table with the trigger of this fence, also those that were detached.
 pub(super) const COVERED: &str = "\
 SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) FROM pg_catalog.pg_trigger t
     JOIN pg_catalog.pg_class c ON c.oid = t.tgrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace
 WHERE t.tgname = 'leasehold_guard' AND f.nspname = 'leasehold_guard' AND t.tgargs IN ($1, $2) ORDER BY 1";
 
-/// Where we are: the table's number, the guard's schema, and what we may.
+/// The table's OID, whether the guard's schema exists, and the role's permissions.
 pub(super) const HERE: &str = "\
 SELECT pg_catalog.to_regclass($1)::oid, pg_catalog.to_regnamespace('leasehold_guard') IS NOT NULL,
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), pg_catalog.current_database()::text,
     current_user::text, pg_catalog.pg_is_in_recovery(),
     coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass('leasehold_guard.fences'), 'INSERT, UPDATE, DELETE'), true)";
 
-/// The fence of the table with this number.
+/// The fence of the table with this OID.
 pub(super) const FENCE: &str = "\
 SELECT id, others, mode, lease, token, generation, epoch, grant_id, carrier,
     let_in + (SELECT count(*) FROM leasehold_guard.let_in l WHERE l.fence = f.id)
 FROM leasehold_guard.fences f WHERE guarded = $1::oid::regclass";
 
-/// The same, for whoever is going to change it: under the lock, so nothing can be added to the count.
+/// The same for a change, under the lock, so that the count cannot grow.
 pub(super) const FENCE_LOCKED: &str = "\
 SELECT id, others, mode, lease, token, generation, epoch, grant_id, carrier, let_in
 FROM leasehold_guard.fences f WHERE guarded = $1::oid::regclass FOR UPDATE";
 
-/// What was let in is counted into the fence.
+/// Takes the counted refusals, to add them to the fence.
 pub(super) const FOLD: &str = "\
 WITH gone AS (DELETE FROM leasehold_guard.let_in WHERE fence = $1 RETURNING 1) SELECT count(*) FROM gone";
 
@@ -321,7 +321,7 @@ UPDATE leasehold_guard.fences SET lease = $2, token = $3, generation = $4, epoch
 
 pub(super) const COUNT: &str = "UPDATE leasehold_guard.fences SET mode = $2, let_in = $3 WHERE id = $1";
 
-/// Who keeps a seal waiting.
+/// The transactions for which a seal waits.
 pub(super) const HOLDERS: &str = "\
 SELECT l.pid, a.usename::text, a.state, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - a.xact_start)::bigint
 FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid

@@ -1,4 +1,4 @@
-//! What the doctor should know of a server that no compare-and-set can show.
+//! The remarks of `leasehold doctor` about a server's settings, which a compare-and-set cannot test.
 
 use redis::{Cmd, Value, cmd, from_redis_value_ref};
 
@@ -6,13 +6,13 @@ use super::RedisStore;
 use crate::backends::redis::identity::{ServerIdentity, field, info};
 use crate::stores::{Failure, Remark, RemarkLevel};
 
-/// Sections of INFO, and settings, in the order they are asked for.
+/// The sections of INFO that are read, in this order.
 const SECTIONS: [&str; 4] = ["server", "replication", "memory", "persistence"];
 const SETTINGS: [&str; 4] = ["maxmemory", "maxmemory-policy", "appendfsync", "save"];
-/// The oldest version whose scripts may ask the time and then write.
+/// The oldest version in which a script may write after TIME.
 const OLDEST: u32 = 5;
 
-/// What was found out; nothing where the server would not tell.
+/// The answers; empty where the server does not allow the question.
 #[derive(Default)]
 struct ServerFacts {
     info: String,
@@ -39,9 +39,9 @@ impl RedisStore {
         let commands: Vec<Cmd> = SECTIONS.map(info).into_iter().chain(SETTINGS.map(setting)).collect();
         let answers = self.connection.ask(&commands).await?;
         let found = read(&answers);
-        let told = self.connection.identity.as_ref().and_then(ServerIdentity::caution);
+        let known = self.connection.identity.as_ref().and_then(ServerIdentity::caution);
         let mut remarks = vec![version(&found), eviction(&found), durability(&found), replication(&found)];
-        remarks.extend(told.map(|text| Remark { about: "identity", verdict: RemarkLevel::Weak, text }));
+        remarks.extend(known.map(|text| Remark { about: "identity", verdict: RemarkLevel::Weak, text }));
         if self.connection.config.exposed {
             let text =
                 "The password crosses the network in the clear; use rediss: if the server speaks TLS.".into();
@@ -53,22 +53,25 @@ impl RedisStore {
 
 fn read(answers: &[Value]) -> ServerFacts {
     let (sections, settings) = answers.split_at(SECTIONS.len());
-    let told: Vec<String> = sections.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
+    let known: Vec<String> = sections.iter().filter_map(|a| from_redis_value_ref(a).ok()).collect();
     let value = |(name, answer): (&&'static str, &Value)| {
         let pair: Vec<String> = from_redis_value_ref(answer).ok()?;
         Some((*name, pair.into_iter().nth(1)?))
     };
-    ServerFacts { info: told.join("\n"), settings: SETTINGS.iter().zip(settings).filter_map(value).collect() }
+    ServerFacts {
+        info: known.join("\n"),
+        settings: SETTINGS.iter().zip(settings).filter_map(value).collect(),
+    }
 }
 
 fn version(found: &ServerFacts) -> Remark {
     let remark = |verdict, text| Remark { about: "version", verdict, text };
     let valkey = found.info("valkey_version").map(|v| ("Valkey", v));
     let Some((name, version)) = valkey.or(found.info("redis_version").map(|v| ("Redis", v))) else {
-        return remark(RemarkLevel::Weak, "The server does not say which version it is.".into());
+        return remark(RemarkLevel::Weak, "The server does not show its version.".into());
     };
     let mode = match found.info("redis_mode") {
-        Some("cluster") => ", a node of a cluster; all leases of this URL live in one slot of it",
+        Some("cluster") => ", a node of a cluster; all leases of this URL are in one slot",
         _ => "",
     };
     let major: Option<u32> = version.split('.').next().and_then(|v| v.parse().ok());
@@ -98,14 +101,13 @@ fn eviction(found: &ServerFacts) -> Remark {
         (_, Some(policy)) => remark(
             RemarkLevel::Unsafe,
             format!(
-                "With maxmemory-policy {policy} the server throws leases away when memory is short, while their jobs run; \
-                 set maxmemory-policy noeviction."
+                "With maxmemory-policy {policy} the server removes leases when memory is short, while their jobs run. Set \
+                 maxmemory-policy noeviction."
             ),
         ),
         (_, None) => remark(
             RemarkLevel::Weak,
-            "The server does not tell whether it evicts keys; see that maxmemory-policy is noeviction."
-                .into(),
+            "It is unknown whether the server evicts keys. Check that maxmemory-policy is noeviction.".into(),
         ),
     }
 }
@@ -119,33 +121,33 @@ fn durability(found: &ServerFacts) -> Remark {
         ),
         (Some("1"), Some("everysec"), _) => remark(
             RemarkLevel::Weak,
-            "A crash of the machine can lose about the last second of acknowledged writes (appendfsync everysec); \
-             appendfsync always loses none.",
+            "A crash of the machine can lose about the last second of acknowledged writes (appendfsync everysec). \
+             With appendfsync always it loses none.",
         ),
         (Some("1"), Some(_), _) => remark(
             RemarkLevel::Weak,
-            "A crash of the machine can lose acknowledged writes (appendfsync no); appendfsync always loses none.",
+            "A crash of the machine can lose acknowledged writes (appendfsync no). With appendfsync always it loses none.",
         ),
         (Some("1"), None, _) => remark(
             RemarkLevel::Weak,
-            "The server writes an append-only file and does not tell how often it is flushed; a crash can lose the last \
-             acknowledged writes unless appendfsync is always.",
+            "The server writes an append-only file, and it is unknown how often it is flushed. Unless appendfsync is always, a \
+             crash can lose the last acknowledged writes.",
         ),
         (Some(_), _, Some("")) => remark(
             RemarkLevel::Weak,
-            "Nothing is kept on disk, so a restart forgets every lease: a machine that remembers one refuses to run it until \
-             you decide; one that does not starts over under a new epoch, while the old job may run on until its next \
-             renewal. No epoch and token come twice. Set appendonly yes.",
+            "Nothing is kept on disk, so a restart loses every lease. A machine that remembers a lease then refuses to run it \
+             until you decide. Another machine starts it again, while the old job may run until its next renewal. Targets \
+             still tell the two apart. Set appendonly yes.",
         ),
         (Some(_), _, _) => remark(
             RemarkLevel::Weak,
-            "Only snapshots are kept on disk, so a crash forgets every grant since the last one: the next token skips 1000 \
-             ahead, or is refused where a higher one is remembered; the old job may run on until its next renewal. Set \
+            "Only snapshots are kept on disk, so a crash loses every lease since the last one. The next token then skips 1000, or \
+             is refused on a machine that remembers a higher one; the old job may run until its next renewal. Set \
              appendonly yes.",
         ),
         (None, _, _) => remark(
             RemarkLevel::Weak,
-            "The server does not tell what it keeps on disk; without appendonly yes a restart forgets leases.",
+            "It is unknown what the server keeps on disk. Without appendonly yes, a restart loses leases.",
         ),
     }
 }
@@ -160,14 +162,13 @@ fn replication(found: &ServerFacts) -> Remark {
         Some(count) => remark(
             RemarkLevel::Weak,
             format!(
-                "Replicas ({count} now) follow behind, so a failover can lose acknowledged writes; the next token then skips \
+                "Replicas ({count} now) are asynchronous, so a failover can lose acknowledged writes. The next token then skips \
                  ahead, and a fenced target still refuses the old holder."
             ),
         ),
         None => remark(
             RemarkLevel::Weak,
-            "The server does not tell whether it has replicas; a failover can lose acknowledged writes."
-                .into(),
+            "It is unknown whether the server has replicas. A failover can lose acknowledged writes.".into(),
         ),
     }
 }

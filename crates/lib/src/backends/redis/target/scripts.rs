@@ -1,4 +1,4 @@
-//! The scripts of a target: one looks at fence and value, one replaces them.
+//! The scripts of a target: one reads fence and value, one replaces them.
 
 use redis::Value;
 
@@ -8,8 +8,7 @@ use crate::backends::redis::identity::ServerIdentity;
 use crate::backends::redis::scripts::Script;
 use crate::stores::{Failure, FailureKind};
 
-/// KEYS: the fence and the value. One round trip gives both, of one moment. Only strings are ours: -1 says that one of them
-/// is something else.
+/// KEYS: the fence and the value. Returns both, from the same moment; -1 if one of them is not a string.
 const LOOK: &str = guarded!(
     "
 for i = 1, 2 do
@@ -20,8 +19,8 @@ return {redis.call('GET', KEYS[1]), ARGV[2] == 'both' and redis.call('GET', KEYS
 "
 );
 
-/// KEYS: the fence and the value. ARGV: whether a fence must be there and which, the next one, and the
-/// value if there is one. What can fail comes first; then one MSET changes both, or one SET the fence. -1: as above.
+/// KEYS: the fence and the value. ARGV: whether a fence must exist, the expected fence, the next one, and the value if
+/// there is one. Everything that can fail comes first; then one MSET changes both, or one SET the fence. -1 as above.
 const SWAP: &str = guarded!(
     "
 local t = redis.call('TYPE', KEYS[2]).ok
@@ -41,27 +40,27 @@ return 1
 "
 );
 
-/// Fence and value, of one moment.
+/// Fence and value, from the same moment.
 pub(in crate::backends::redis) struct FenceAndValue {
-    /// The history of writes that they are of, where the server tells.
+    /// The server's replication id at that moment, if it is known.
     pub history: Option<String>,
     pub fence: Option<Vec<u8>>,
     pub value: Option<Vec<u8>>,
 }
 
-/// What is read.
+/// What to read.
 #[derive(Clone, Copy)]
 pub(in crate::backends::redis) enum ReadWhat {
     Fence,
     FenceAndValue,
 }
 
-/// What came of replacing the fence.
+/// The outcome of replacing the fence.
 pub(in crate::backends::redis) enum Swapped {
     Done,
-    /// It is another one than expected.
+    /// The fence is not the expected one.
     Conflict,
-    /// A key holds a list or a hash perhaps.
+    /// One of the values is not a string.
     NotAString,
 }
 
@@ -73,7 +72,7 @@ pub(in crate::backends::redis) struct Keys {
 }
 
 impl RedisConnection {
-    /// The fence, and the value if it is wanted. Nothing: a key holds a list or a hash perhaps.
+    /// Reads the fence, and the value if it is wanted. None if one of them is not a string.
     pub(in crate::backends::redis) async fn look(
         &mut self,
         keys: &Keys,
@@ -97,7 +96,7 @@ impl RedisConnection {
         Ok(Some(FenceAndValue { history, fence: bytes(items.first()), value: bytes(items.get(1)) }))
     }
 
-    /// What is said where the history of writes is another than before.
+    /// The failure for a changed replication id.
     pub(in crate::backends::redis) fn changed(&self) -> Failure {
         errors::changed(&self.config)
     }
@@ -117,7 +116,7 @@ impl RedisConnection {
             Value::Int(1) => Ok(Swapped::Done),
             Value::Int(0) => Ok(Swapped::Conflict),
             Value::Int(-1) => Ok(Swapped::NotAString),
-            // It may have been done by whatever answered so.
+            // The write may have been made.
             _ => Err(Failure { kind: FailureKind::Unreachable, ..errors::not_redis(&self.config) }),
         }
     }

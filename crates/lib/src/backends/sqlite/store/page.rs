@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, StatementStatus};
 /// Calls `each` with the rows whose key has the prefix and comes after `after`, in order, at most `limit` of them.
 /// Returns the number of steps that the database took.
 ///
-/// SQLite seeks by one lower bound and tests every row against a second one. So it gets only the larger bound:
+/// SQLite seeks to one lower bound, and compares each row with a second one. So it gets only the larger of the two:
 /// with both, each page would step over all pages before it.
 pub(super) fn each(
     db: &Connection,
@@ -23,7 +23,7 @@ pub(super) fn each(
     for _ in 0..limit {
         let Some(row) = rows.next()? else { break };
         let key: String = row.get(0)?;
-        // Keys with the prefix sort side by side.
+        // The keys with the prefix are next to each other.
         if !key.starts_with(prefix) {
             break;
         }

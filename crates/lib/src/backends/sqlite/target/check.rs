@@ -1,4 +1,4 @@
-//! The guard's question inside the caller's own transaction, and the function that answers the guard's.
+//! The guard's check inside the caller's own transaction, and the function that the guard calls.
 
 use leasehold_core::fence::{Bearer, FenceOffer, FenceVerdict, next_seq, verdict};
 use rusqlite::functions::FunctionFlags;
@@ -24,19 +24,19 @@ use crate::targets::sql::carrier;
 pub type TableFence = shared::TableFence<SqliteTarget>;
 
 impl TableFence {
-    /// Lets this connection write as this run: gives it the function that the guard asks.
+    /// Lets this connection write as this run: adds the function that the guard calls.
     pub fn attach(&self, db: &Connection) -> rusqlite::Result<()> {
         show(db, Some(carrier(&self.bearer)))
     }
 
-    /// Whether this run may write the table, until the end of this transaction: a later run cannot seal it
+    /// Checks that this run may write the table until the end of this transaction: a later run cannot seal it
     /// before that. Attaches the run to the connection as well.
     pub fn check(&self, tx: &Transaction<'_>) -> Result<(), TargetError> {
         check(tx, &self.table, &self.table, &self.bearer)
     }
 }
 
-/// What this connection shows to guards.
+/// Sets the text that this connection shows to guards.
 pub(super) fn show(db: &Connection, shown: Option<String>) -> rusqlite::Result<()> {
     let flags =
         FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC | FunctionFlags::SQLITE_INNOCUOUS;
@@ -46,14 +46,14 @@ pub(super) fn show(db: &Connection, shown: Option<String>) -> rusqlite::Result<(
 pub(super) fn check(db: &Connection, target: &str, table: &str, bearer: &Bearer) -> Result<(), TargetError> {
     let said = |e: rusqlite::Error| errors::said(target, "check", &e);
     show(db, Some(carrier(bearer))).map_err(said)?;
-    // Changes nothing, and takes the lock of those who write: from here to the commit nobody seals.
+    // Changes nothing, but takes the write lock: from here to the commit no other run can seal.
     let touch = "UPDATE leasehold_fences SET let_in = let_in WHERE guarded = ?1 COLLATE NOCASE";
     db.execute(touch, [table]).map_err(|e| errors::no_guard_or(target, "check", &e))?;
     let row = row_of(db, table).map_err(said)?.ok_or_else(|| errors::no_guard(target))?;
     let fence = row.0.fence().map_err(|why| errors::bad_fence(target, why))?;
     let seq = next_seq(fence.as_ref());
     match verdict(fence.as_ref(), bearer, &FenceOffer::Write { seq, digest: "-".into() }) {
-        // What is only watched is counted by the trigger.
+        // In observe mode the trigger counts.
         FenceVerdict::Accept(_) | FenceVerdict::Repeat | FenceVerdict::LetIn(..) => Ok(()),
         FenceVerdict::Refuse(reason) => Err(TargetError::Refused(Box::new(Refused::new(
             RefusedAction::Write,

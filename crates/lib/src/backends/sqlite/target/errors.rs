@@ -1,4 +1,4 @@
-//! What SQLite says no with, as sentences about a target; and who keeps it from us.
+//! SQLite's errors, as sentences about a target; and the process that has the database locked.
 
 use std::path::Path;
 
@@ -22,13 +22,13 @@ pub(super) fn said(target: &str, doing: &'static str, error: &rusqlite::Error) -
         ),
         Some(ErrorCode::NotADatabase) => (FailureKind::Unusable, "it is not a database"),
         Some(ErrorCode::DatabaseCorrupt) => (FailureKind::Unusable, "the database is damaged"),
-        _ => (FailureKind::Unusable, "SQLite does not do this"),
+        _ => (FailureKind::Unusable, "SQLite returned an error"),
     };
     let message = format!("{why} ({error})");
     TargetError::Remote { target: target.into(), doing, failure: Failure::new(kind, message) }
 }
 
-/// The table of fences is not there, or something else.
+/// The table of fences does not exist, or another error.
 pub(super) fn no_guard_or(target: &str, doing: &'static str, error: &rusqlite::Error) -> TargetError {
     if error.to_string().contains("no such table: leasehold_fences") {
         return no_guard(target);
@@ -51,22 +51,22 @@ pub(super) fn no_guard(target: &str) -> TargetError {
 pub(super) fn weak_guard(target: &str) -> TargetError {
     unfit(
         target,
-        "has a guard of which a trigger was changed or dropped, so not everything would be fenced there"
+        "has a guard with a trigger that was changed or dropped, so not everything would be fenced there"
             .into(),
         format!(
-            "See: leasehold guard show {target}. Put it up again: leasehold guard install {target} --others refuse"
+            "See: leasehold guard show {target}. Install it again: leasehold guard install {target} --others refuse"
         ),
     )
 }
 
 pub(super) fn no_file(target: &str, path: &Path) -> TargetError {
-    unfit(target, format!("is not there: {} does not exist", path.display()), "Check the path".into())
+    unfit(target, format!("does not exist: there is no file {}", path.display()), "Check the path".into())
 }
 
 pub(super) fn no_table(target: &str, table: &str) -> TargetError {
     unfit(
         target,
-        format!("is not there: this database has no table {table}"),
+        format!("does not exist: this database has no table {table}"),
         "Write it after the #: sqlite:PATH#TABLE".into(),
     )
 }
@@ -79,20 +79,20 @@ pub(super) fn bad_fence(target: &str, why: String) -> TargetError {
     TargetError::BadFence { target: target.into(), fence: "its row in leasehold_fences".into(), why }
 }
 
-/// The process that writes the database now: SQLite's locks are where its documentation of the file format
-/// says, and the kernel tells who has them.
+/// The process that writes the database now. The documentation of SQLite's file format says where its locks are, and
+/// /proc/locks says who has them.
 pub(super) fn writer(path: &Path) -> Option<u32> {
     let beside = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         rustix::fs::stat(Path::new(&name)).ok().map(|stat| stat.st_ino)
     };
-    // Reserved, in the database itself; the write lock, in the index of the log.
+    // The reserved lock in the database itself, and the write lock in the index of the log.
     let places = [(beside(""), "1073741825"), (beside("-shm"), "120")];
     (0..LOOKS).find_map(|_| listed(&std::fs::read_to_string("/proc/locks").ok()?, &places))
 }
 
-/// Who has one of these locks, by a list of all.
+/// The process that has one of these locks, in the list of all.
 fn listed(locks: &str, places: &[(Option<u64>, &str)]) -> Option<u32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();

@@ -1,4 +1,4 @@
-//! A script of the user's, statement by statement, inside of one transaction.
+//! Runs the user's script, statement by statement, in one transaction.
 
 use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::{Batch, Connection};
@@ -7,10 +7,10 @@ use super::errors;
 use crate::targets::sql::not_one_transaction;
 use crate::targets::{TargetAction, TargetError};
 
-/// What begins or ends a transaction: then the next failure would not undo what came before.
+/// Statements that begin or end a transaction. After one, a failure would not undo the statements before it.
 const TRANSACTIONS: [&str; 6] = ["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"];
 
-/// Runs it in the transaction that is open; if it fails, nothing of it is left once that is rolled back.
+/// Runs it in the open transaction. If it fails, the caller rolls the transaction back.
 pub(super) fn run(db: &Connection, target: &str, script: &str) -> Result<(), TargetError> {
     let said = |e: rusqlite::Error| errors::said(target, "write", &e);
     let mut batch = Batch::new(db, script);
@@ -18,7 +18,7 @@ pub(super) fn run(db: &Connection, target: &str, script: &str) -> Result<(), Tar
         let text = statement.expanded_sql().unwrap_or_default();
         let word = first_word(&text);
         if word.is_empty() || TRANSACTIONS.contains(&word.as_str()) {
-            return Err(not_one_transaction(target, &format!("it says {word}")));
+            return Err(not_one_transaction(target, &format!("it contains {word}")));
         }
         let mut rows = statement.raw_query();
         while rows.next().map_err(said)?.is_some() {}
@@ -31,7 +31,7 @@ pub(super) fn run(db: &Connection, target: &str, script: &str) -> Result<(), Tar
     Ok(())
 }
 
-/// The word that says what kind of statement this is, in capitals: after all that SQLite passes over.
+/// The first word of a statement in capitals, after spaces and comments.
 fn first_word(text: &str) -> String {
     let mut rest = text;
     loop {

@@ -1,9 +1,9 @@
-//! What the guard adds to a database, as the statements that add it.
+//! The statements that install a guard, and those that change it.
 
 use crate::targets::guard::Others;
 use crate::targets::sql::PREFIX;
 
-/// What a connection must know how to call: it gives what the run shows, or nothing.
+/// The function that a connection must define: it returns the text that the run shows, or NULL.
 pub const FUNCTION: &str = "leasehold_grant";
 
 pub(super) const TABLE: &str = "CREATE TABLE leasehold_fences (
@@ -20,11 +20,10 @@ pub(super) fn trigger_name(event: &str, table: &str) -> String {
     format!("leasehold_guard_{}_{table}", event.to_lowercase())
 }
 
-/// The trigger, as SQLite keeps its text.
+/// The trigger, as SQLite stores its text. An installed trigger is compared with this text, so it must not change.
 ///
-/// The rule is that of `leasehold_core::fence::verdict`, whose table the tests replay against it. A message
-/// cannot be put together here: versions before 3.47 know only constant ones, and a database whose schema
-/// they cannot read is closed to them altogether.
+/// The rule is `leasehold_core::fence::verdict`, whose table the tests replay against it. The messages are constant:
+/// versions of SQLite before 3.47 allow no others, and could not open a database with such a trigger at all.
 pub(super) fn trigger(event: &str, table: &str) -> String {
     let name = quoted(&trigger_name(event, table));
     let (on, guarded) = (quoted(table), literal(table));
@@ -88,12 +87,12 @@ pub(super) fn forget(table: &str) -> String {
     format!("DELETE FROM leasehold_fences WHERE guarded = {}", literal(table))
 }
 
-/// Takes the triggers off again.
+/// Removes the triggers.
 pub(super) fn uncover(table: &str) -> Vec<String> {
     EVENTS.map(|event| format!("DROP TRIGGER IF EXISTS {}", quoted(&trigger_name(event, table)))).into()
 }
 
-/// The name that is written like this in SQL: perhaps quoted, perhaps with its schema.
+/// The table's name, from a name in SQL that may be quoted and have a schema.
 pub(super) fn plain_name(written: &str) -> String {
     let main = written.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("main."));
     let name = if main { &written[5..] } else { written };
@@ -101,12 +100,12 @@ pub(super) fn plain_name(written: &str) -> String {
     quoted.map_or_else(|| name.to_owned(), |name| name.replace("\"\"", "\""))
 }
 
-/// A name as SQL writes it.
+/// A name, quoted for SQL.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A text as SQL writes it.
+/// A text as an SQL literal.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
