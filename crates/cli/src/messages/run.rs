@@ -33,9 +33,6 @@ notes! {
     held_by_orphans(processes)
         "; its wrapper was killed, but {processes} of its job is still alive and keeps the lease: wait for it, or end it";
     /// The TTL is 10 minutes or more; said on a terminal only.
-    long_ttl(job, ttl)
-        "{job}: a TTL of {ttl} means that a dead holder blocks other machines for up to {ttl}; the lease is renewed \
-         while the job runs, so 90s serves long jobs too";
 
     renewed() "renewed";
     renewed_again() "the lease is renewed again";

@@ -1,7 +1,5 @@
 //! The lines about a run, while it runs and at its end.
 
-use std::time::Duration;
-
 use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::ItemState;
@@ -12,14 +10,12 @@ use leasehold_run::runner::run::{Listener, RunResult, RunSpec};
 use leasehold_run::runner::signals::signal_number;
 use leasehold_run::runner::tree_types::Survivor;
 
+use crate::cmd::plan::LONG_TTL;
 use crate::cmd::{SlowStoreNotice, held_by, holder, names, target_args};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, FailKind, Failed};
-use crate::messages::run as say;
+use crate::messages::{plan, run as say};
 use crate::out::Out;
-
-/// A TTL from which on a line says what it costs.
-const LONG_TTL: Duration = Duration::from_mins(10);
 
 /// What is said about one run.
 pub struct Progress<'a> {
@@ -75,7 +71,7 @@ impl Listener for Progress<'_> {
             Event::Granted(granted) => {
                 let (ttl, heartbeat) = (HumanDuration(timing.ttl), HumanDuration(timing.heartbeat));
                 if timing.ttl >= LONG_TTL {
-                    out.chat(&say::long_ttl(&self.spec.job, &ttl));
+                    out.chat(&plan::long_ttl(&self.spec.job, &ttl));
                 }
                 out.chat(&say::took(&granted.lease, granted.token, ttl, heartbeat, self.shown, &self.scope));
             }
