@@ -61,7 +61,7 @@ fn several_writes_and_a_retry() {
     let path = place.artefact();
     let wanted = format!(
         "write refused: your token 41 is older than 42, which file:{} has seen. This run lost its lease while \
-         it was paused: its output is stale and was not written. Nothing to repair: run it again.",
+         it was paused: its output is stale and was not written. Nothing to repair: run it again",
         path.display()
     );
     assert_eq!(refused, wanted);
@@ -150,7 +150,7 @@ fn another_lease_is_refused_by_name() {
         place.target().write(&other, None, Content::Bytes(b"x")).unwrap_err(),
     ] {
         assert_eq!(reason(&error), Some(RefusalReason::OtherLease));
-        assert!(error.to_string().contains("belongs to the lease site and you hold other"), "{error}");
+        assert!(error.to_string().contains("belongs to the lease site, and this run holds other"), "{error}");
     }
     assert_eq!(place.content(), "good");
 }
