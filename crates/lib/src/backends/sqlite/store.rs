@@ -219,7 +219,7 @@ fn check_file(path: &Path, stat: &Stat) -> Result<(), Failure> {
     let path = path.display();
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile if stat.st_size == 0 => Err(unusable(format!(
-            "{path} is an empty file and no database: it was damaged, or another program made it. Restore it from a backup; or remove it if no lease was ever kept in it."
+            "{path} is empty, and a database never is: it was damaged, or another program made it. Restore it from a backup; or remove it if no lease was ever kept in it."
         ))),
         FileType::RegularFile => Ok(()),
         FileType::Symlink => Err(trouble(Errno::LOOP, &format!("{path} was not opened"))),
