@@ -494,7 +494,7 @@ fn target_kind(url: &str) -> Result<&'static AsTarget, TargetError> {
     };
     match target_of(url) {
         Some(target) if target.path && path.starts_with('~') => {
-            let why = "begins with ~, which the shell does not expand after a colon";
+            let why = "begins with ~, which no shell expands after a colon";
             Err(unfit(why, format!("Write {scheme}:$HOME/…, or the whole path")))
         }
         Some(target) => Ok(target),

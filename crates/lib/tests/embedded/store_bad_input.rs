@@ -156,7 +156,7 @@ fn dir_refuses_what_is_not_its_own() {
     let url = format!("dir:{path}");
     std::fs::create_dir(&path).unwrap();
     std::fs::write(scratch.join("store/photo.jpg"), "x").unwrap();
-    assert!(refused(&url).message.contains("neither a store nor empty"));
+    assert!(refused(&url).message.contains("not empty and not a store"));
     assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1, "something was added");
     std::fs::remove_file(scratch.join("store/photo.jpg")).unwrap();
 

@@ -264,7 +264,9 @@ fn bad_input_is_explained() {
     assert!(said(place.target("nope").install(Others::Allow, true)).contains("no table public.nope"));
     assert!(said(place.target("seen").install(Others::Allow, true)).contains("is a view"));
     assert!(said(place.target("low").install(Others::Allow, true)).contains("Name public.parted instead"));
-    for (url, word) in [("pg:postgres://h/d", "names no table"), ("pg:mysql://h/d#t", "is no URL of")] {
+    for (url, word) in
+        [("pg:postgres://h/d", "names no table"), ("pg:mysql://h/d#t", "is not a PostgreSQL URL")]
+    {
         assert!(said(leasehold::targets::open(url)).contains(word), "{url}");
     }
     let writer = server("PG_WRITER").replace("/lease", &format!("/{}", database(&place)));

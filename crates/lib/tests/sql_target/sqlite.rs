@@ -271,7 +271,7 @@ fn bad_input_is_explained() {
     assert!(said(file.target("seen").install(Others::Allow, true)).contains("is a view"));
     assert!(said(leasehold::targets::open("sqlite:/nowhere/x.db")).contains("names no table"));
     let mut nowhere = leasehold::targets::open("sqlite:/nowhere/x.db#t").unwrap();
-    assert!(said(nowhere.show()).contains("/nowhere/x.db does not exist"));
+    assert!(said(nowhere.show()).contains("there is no file /nowhere/x.db"));
     assert!(target.install(Others::Allow, true).unwrap().changed);
     assert!(!target.install(Others::Allow, true).unwrap().changed);
     file.seal(33).unwrap();

@@ -118,7 +118,7 @@ pub(super) fn initialise(root: BorrowedFd<'_>, path: &str) -> Result<String, Fai
         // Another process may have made it a store in between.
         return identify(root, path)?.ok_or_else(|| {
             unusable(format!(
-                "{path} is neither a store nor empty. Nothing was changed. Name an empty directory, or one that does not exist yet."
+                "{path} is not empty and not a store. Nothing was changed. Name an empty directory, or one that does not exist yet."
             ))
         });
     }

@@ -219,7 +219,7 @@ fn check_file(path: &Path, stat: &Stat) -> Result<(), Failure> {
     let path = path.display();
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile if stat.st_size == 0 => Err(unusable(format!(
-            "{path} is an empty file and no database: it was damaged, or another program made it. Restore it from a backup; or remove it if no lease was ever kept in it."
+            "{path} is empty, which a database never is: it was damaged, or another program made it. Restore it from a backup; or remove it if no lease was ever kept in it."
         ))),
         FileType::RegularFile => Ok(()),
         FileType::Symlink => Err(trouble(Errno::LOOP, &format!("{path} was not opened"))),
@@ -238,7 +238,7 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
     let code = error.sqlite_error().map(|e| e.code);
     let (kind, why) = match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            (FailureKind::Unreachable, "another process had it locked for too long. Try again")
+            (FailureKind::Unreachable, "another process kept it busy for too long. Try again")
         }
         Some(ErrorCode::DiskFull) => {
             (FailureKind::Unreachable, "the disk is full, and nothing was written. Make room and try again")

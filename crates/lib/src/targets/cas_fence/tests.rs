@@ -172,7 +172,7 @@ fn what_is_let_in_is_done_and_counted_once() {
             }
         }
     }
-    // It was its turn when it was tried, and a later run has sealed since: it may have landed before that.
+    // A later run has sealed since the attempt, which may have landed before that.
     let mut fake = Fake::new(Some(sealed(33, FenceMode::Observe)), &[Fate::Vanished], 1);
     in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), TargetAction::Write);
 }

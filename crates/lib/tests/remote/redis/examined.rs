@@ -82,7 +82,7 @@ fn what_is_not_told_is_not_taken_for_good() {
     // Whoever runs something there for the first time hears it too.
     let scratch = Scratch::new();
     let state = StateDir::at(scratch.join("state"));
-    for (user, says) in [("managed", ""), ("blind", "the token skips 1000 each time")] {
+    for (user, says) in [("managed", ""), ("blind", "the token skips 1000 whenever")] {
         let (url, words) = (url(user), Arc::<Mutex<String>>::default());
         let (notes, heard, opened) =
             (FirstUseNotes::new(&state, &url, user), Arc::clone(&words), url.clone());
