@@ -33,5 +33,5 @@ explanations! {
     /// The command was not found, or cannot be executed.
     no_command(why) { "{why}" "Nothing was written" "" }
     command_failed(command, how, target)
-        { "{command} {how}" "Nothing was written to {target}: what it printed may be incomplete" "" }
+        { "the command {command} {how}" "Nothing was written to {target}: what it printed may be incomplete" "" }
 }

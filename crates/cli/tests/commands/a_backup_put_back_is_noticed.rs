@@ -88,10 +88,10 @@ fn a_person_accepts_what_the_store_has_once_no_job_is_left() {
         let leasehold = |args: &[&str]| world.run(&[&["--store", &store], args].concat());
         let held = at_work(&world, &store);
         put_back(&world);
-        let refused = leasehold(&["run", "site", "true"]).is(79, "leasehold adopt site");
+        let refused = leasehold(&["run", "site", "true"]).is(79, "").names(&["leasehold adopt site"]);
         assert!(!refused.err.contains("rm "), "{refused:#?}");
         // Whoever is at work is not passed over.
-        leasehold(&["adopt", "site"]).is(11, "still runs here");
+        leasehold(&["adopt", "site"]).is(11, "adopt.still_runs");
         leasehold(&["run", "site", "true"]).is(79, "");
         held.ended();
         let adopted = until("its job is gone", || {

@@ -115,7 +115,7 @@ fn not_repeated(way: Way, kind: usize) {
     let (first, second, third) = (item(0), item(1), item(2));
     let expect = |count: usize, what: &str| assert_eq!(machine.charges(), count, "{way:?} {first:?}: {what}");
     machine.by(way, a, &first).is(0, "");
-    machine.by(way, a, &first).is(0, "skipped");
+    machine.by(way, a, &first).is(0, "").names(&["skipped"]);
     expect(1, "done on the first store");
     refused(machine.by(way, b, &first), a);
     refused(machine.by(way, b, &first), a);
@@ -125,7 +125,7 @@ fn not_repeated(way: Way, kind: usize) {
     // Said once, it is done; and what is done on the first store later is not asked about any more.
     let said = told(&first);
     machine.by(way, b, &said.iter().map(String::as_str).collect::<Vec<_>>()).is(0, "");
-    machine.by(way, b, &first).is(0, "skipped");
+    machine.by(way, b, &first).is(0, "").names(&["skipped"]);
     expect(2, "new on the second store, once");
     machine.by(way, a, &second).is(0, "");
     machine.by(way, b, &second).is(0, "");
@@ -134,7 +134,7 @@ fn not_repeated(way: Way, kind: usize) {
     machine.by(way, b, &third).is(0, "");
     refused(machine.by(way, a, &third), b);
     // What the first store knows it answers for itself.
-    machine.by(way, a, &first).is(0, "skipped");
+    machine.by(way, a, &first).is(0, "").names(&["skipped"]);
     expect(5, "and back");
     // The control: another home remembers nothing.
     Ended::from(machine.command("stranger", way, a, &third).output().unwrap()).is(0, "");
@@ -179,7 +179,9 @@ fn a_slot_of_a_scheduler() {
     site.tick("a").is(0, "");
     assert_eq!(site.runs("a"), [slot.as_str()]);
     for _ in 0..2 {
-        with_store(&mut site, &second, |site| site.tick("a")).is(1, &first);
+        with_store(&mut site, &second, |site| site.tick("a"))
+            .is(1, "other_stores.seen_there")
+            .names(&[&first]);
         assert_eq!(site.runs("a"), [slot.as_str()], "not on the second store");
     }
     // The control: another machine remembers nothing.
@@ -203,7 +205,9 @@ fn a_scheduler_is_told_by_a_flag_or_by_its_file() {
         with_store(&mut site, &second, due);
         due(&site);
         site.tick("a").is(0, "");
-        with_store(&mut site, &second, |site| site.tick("a")).is(1, &first);
+        with_store(&mut site, &second, |site| site.tick("a"))
+            .is(1, "other_stores.seen_there")
+            .names(&[&first]);
         let tick = |args: &[&str]| {
             let mut command = site.world.program(binary());
             command.args(args).current_dir(site.world.path("a"));
@@ -235,12 +239,12 @@ fn a_file_says_what_is_new_on_its_store() {
     let named = format!("store = \"{b}\"\n");
     refused(in_file(&named, "first"), a);
     refused(in_file(&format!("{named}new_here = [\"sqlite:/other\"]\n"), "first"), a);
-    in_file(&format!("new_here = [\"{a}\"]\n"), "first").is(78, "new_here goes with the store");
+    in_file(&format!("new_here = [\"{a}\"]\n"), "first").is(78, "").names(&["new_here goes with the store"]);
     for (wrong, said) in
         [("a.db", "what new_here gives is not a store"), ("sqlit:/a", "Did you mean sqlite:?")]
     {
         let ended = in_file(&format!("{named}new_here = [\"{a}\", \"{wrong}\"]\n"), "first").is(78, said);
-        ended.is(78, "leasehold.toml:2: ");
+        ended.is(78, "").names(&["leasehold.toml:2: "]);
     }
     // It is said of the store that the file names, not of any that takes its place.
     machine.world.write("project/leasehold.toml", &format!("{named}new_here = [\"{a}\"]\n"));
@@ -284,7 +288,7 @@ fn what_others_did_and_this_machine_found_done_counts_as_well() {
     let other = World::new();
     let args = ["--store", &machine.a, "once", "invoice", "true"];
     other.run(&args).is(0, "");
-    machine.once(&machine.a, "invoice").is(0, "skipped");
+    machine.once(&machine.a, "invoice").is(0, "").names(&["skipped"]);
     refused(machine.once(&machine.b, "invoice"), &machine.a);
     // What failed was not done.
     machine.on(&machine.a, &["once", "failed", "false"]).is(1, "");
@@ -328,7 +332,7 @@ fn a_slot_that_failed_here_and_was_done_elsewhere_is_not_done_again() {
     // As long as it failed everywhere, it is tried again anywhere.
     slot(b, &charge).is(0, "");
     refused(slot(a, &charge), b);
-    slot(b, &charge).is(0, "skipped");
+    slot(b, &charge).is(0, "").names(&["skipped"]);
     assert_eq!(machine.charges(), 1);
 }
 
@@ -360,18 +364,18 @@ fn one_item_is_recorded_as_done_on_the_other_store() {
         machine.once(a, key).is(0, "");
     }
     machine.on(a, &slot).is(0, "");
-    let first = machine.once(b, "it's first").is(78, "`leasehold retry --done 'it'\\''s first'`");
-    first.is(78, "If all keys and slots that this machine saw there are new here, not only this one");
-    machine.on(b, &["retry", "--done", "it's first"]).is(0, "recorded as done");
-    machine.on(b, &["retry", "--done", "it's first"]).is(0, "it is done");
-    machine.once(b, "it's first").is(0, "skipped it's first: done by hand");
-    machine.on(b, &slot).is(78, "`leasehold retry --done site@2026-11-16T05:45:00Z`");
-    machine.on(b, &["retry", "--done", "site@2026-11-16T05:45:00Z"]).is(0, "recorded as done");
-    machine.on(b, &slot).is(0, "skipped");
+    let first = machine.once(b, "it's first").is(78, "other_stores.seen_there");
+    first.is(78, "other_stores.seen_there");
+    machine.on(b, &["retry", "--done", "it's first"]).is(0, "").names(&["recorded as done"]);
+    machine.on(b, &["retry", "--done", "it's first"]).is(0, "").names(&["it is done"]);
+    machine.once(b, "it's first").is(0, "").names(&["skipped it's first: done by hand"]);
+    machine.on(b, &slot).is(78, "other_stores.seen_there").names(&["site@2026-11-16T05:45:00Z"]);
+    machine.on(b, &["retry", "--done", "site@2026-11-16T05:45:00Z"]).is(0, "").names(&["recorded as done"]);
+    machine.on(b, &slot).is(0, "").names(&["skipped"]);
     // The others stay as they are, and what nobody saw is a typing error.
     refused(machine.once(b, "second"), a);
-    machine.on(b, &["retry", "second"]).is(64, "has no record");
-    machine.on(b, &["retry", "--done", "third"]).is(64, "has no record");
+    machine.on(b, &["retry", "second"]).is(64, "retry.no_record");
+    machine.on(b, &["retry", "--done", "third"]).is(64, "retry.no_record");
     assert_eq!(machine.charges(), 2);
 }
 
@@ -445,7 +449,7 @@ fn a_variable_that_names_another_server_makes_another_store() {
     };
     once(None).is(0, "");
     // The URL names its server, so the store is the same and answers for itself; the notes are told apart.
-    once(Some("http://127.0.0.1:1")).is(0, "skipped");
+    once(Some("http://127.0.0.1:1")).is(0, "").names(&["skipped"]);
     let notes = std::fs::read_dir(world.state().join("done")).unwrap().count();
     assert_eq!((notes, std::fs::read_to_string(world.path("charged")).unwrap().as_str()), (2, "x\n"));
 }
@@ -461,7 +465,7 @@ fn a_store_made_anew_in_the_same_place_is_another_store() {
     std::fs::rename(&place, machine.world.path("unmounted")).unwrap();
     std::fs::create_dir(&place).unwrap();
     machine.once(b, "invoice").is(69, "");
-    machine.world.run(&["use", b]).is(0, "1 key and slots of 1 job");
+    machine.world.run(&["use", b]).is(0, "use_store.created").names(&["1"]);
     let again = |args: &[&str]| refused(machine.on(b, args), "as it was before");
     again(&["run", "other", "--key", "invoice", "true"]);
     again(&["run", "other", "--job", "site", "--slot", "2026-11-16T05:45Z", "true"]);
@@ -478,11 +482,11 @@ fn what_a_store_lost_is_not_done_again_when_it_is_adopted() {
     let path = a.strip_prefix("sqlite:").unwrap();
     let beside = ["", "-wal", "-shm"].map(|end| format!("{path}{end}"));
     beside.iter().for_each(|file| drop(std::fs::remove_file(file)));
-    machine.once(a, "first").is(79, "leasehold adopt first.once");
-    machine.on(a, &["adopt", "first.once"]).is(0, "--new-here");
+    machine.once(a, "first").is(79, "store.vanished");
+    machine.on(a, &["adopt", "first.once"]).is(0, "adopt.lost_items");
     refused(machine.once(a, "first"), "as it was before");
     machine.once(a, "second").is(0, "");
-    machine.once(a, "second").is(0, "skipped");
+    machine.once(a, "second").is(0, "").names(&["skipped"]);
     assert_eq!(machine.charges(), 2);
     machine.on(a, &["once", "first", "--new-here", "--", "sh", "-c", &machine.charge()]).is(0, "");
     assert_eq!(machine.charges(), 3);
@@ -503,7 +507,12 @@ fn use_tells_what_is_not_known_on_the_new_store() {
         ended.json()["not_known"].clone()
     };
     assert_eq!(used(&[]), serde_json::json!([{"store": a, "keys": 2, "jobs": 1}]));
-    machine.world.run(&["use", b]).is(0, "2 keys and slots of 1 job begun").is(0, "--new-here");
+    machine
+        .world
+        .run(&["use", b])
+        .is(0, "use_store.done_elsewhere")
+        .names(&["2", "1"])
+        .is(0, "use_store.done_elsewhere");
     refused(machine.world.run(&["once", "first", "true"]), a);
     assert_eq!(used(&["--new-here"]), serde_json::json!([]));
     assert_eq!(used(&[]), serde_json::json!([]), "it is not asked again");
@@ -517,12 +526,16 @@ fn a_store_that_refused_a_run_is_not_one_that_it_ran_on() {
     let machine = Machine::new();
     let (b, run) = (&machine.b, ["run", "site", "--key", "k", "true"]);
     machine.world.run(&run).is(0, "");
-    machine.on(b, &run).is(78, "Nothing was run");
+    machine.on(b, &run).is(78, "other_stores.seen_there");
     machine.world.run(&["run", "site", "true"]).is(0, "").lacks("ran on");
     // The control, also for a run that finds its work done by others.
     World::new().run(&["--store", b, "run", "site", "--key", "done", "true"]).is(0, "");
-    machine.on(b, &["run", "site", "--key", "done", "true"]).is(0, "skipped");
-    machine.world.run(&["run", "site", "true"]).is(0, &format!("site ran on {b} before"));
+    machine.on(b, &["run", "site", "--key", "done", "true"]).is(0, "").names(&["skipped"]);
+    machine
+        .world
+        .run(&["run", "site", "true"])
+        .is(0, "config.ran_elsewhere")
+        .names(&[&format!("site ran on {b} before")]);
 }
 
 /// The name of one store may begin with that of another.
@@ -533,13 +546,13 @@ fn use_tells_of_sealed_targets_whatever_the_stores_are_called() {
     world.run(&["use", &store("leases2")]).is(0, "").lacks("sealed from here");
     world.run(&["run", "site", "--fence", "file:page", "true"]).is(0, "");
     world.run(&["use", &store("leases2")]).is(0, "").lacks("sealed from here");
-    world.run(&["use", &store("leases")]).is(0, "1 target was sealed from here");
+    world.run(&["use", &store("leases")]).is(0, "use_store.before").names(&["1"]);
 }
 
 /// Without a key or a slot there is nothing that could be new.
 #[test]
 fn the_flag_goes_with_a_key_or_a_slot() {
     let world = World::new();
-    world.run(&["run", "site", "--new-here", "touch", "ran"]).is(64, "--new-here");
+    world.run(&["run", "site", "--new-here", "touch", "ran"]).is(64, "items.no_item");
     assert!(!world.path("ran").exists());
 }

@@ -109,8 +109,7 @@ fn the_job_gets_no_store_password() {
     assert!(!ended.out.contains("s3cret"), "{}", ended.out);
     assert!(ended.out.contains("LEASEHOLD_STORE=postgres://ops:***@db/ops"), "{}", ended.out);
     // What runs inside is told, and does not quietly use another store.
-    run("postgres://ops:s3cret@db/ops", "\"$LEASEHOLD_BIN\" run other touch ran")
-        .is(78, "password was masked");
+    run("postgres://ops:s3cret@db/ops", "\"$LEASEHOLD_BIN\" run other touch ran").is(78, "config.masked");
     assert!(!world.path("ran").exists());
     let plain = run(&store, "env").quiet();
     assert!(plain.out.contains(&format!("LEASEHOLD_STORE={store}\n")), "nothing to hide: {}", plain.out);
@@ -163,7 +162,7 @@ fn what_is_said_about_a_run() {
 fn too_long_is_ended_and_told() {
     let world = World::new();
     let args = ["run", "site", "--max-run", "300ms", "--report", "r.json", "tail", "-f", "/dev/null"];
-    world.run(&args).is(143, "site ran longer than 300ms (--max-run");
+    world.run(&args).is(143, "run.stop_max_run").names(&["300ms"]);
     let report = std::fs::read_to_string(world.path("r.json")).unwrap();
     assert!(report.contains("\"outcome\":\"killed\"") && report.contains("\"max-run\""), "{report}");
     let stubborn = "trap '' TERM; while :; do tail -f /dev/null; done";

@@ -8,7 +8,7 @@ fn a_script_acquires_renews_and_releases() {
     let world = World::new();
     let ended = world.sh("token=$(leasehold acquire site) && leasehold renew site --token $token && \
          leasehold release site --token $token && leasehold release site --token $token");
-    let ended = ended.is(0, "and nothing renews it");
+    let ended = ended.is(0, "by_hand.taken");
     for said in ["renewed site (token 1) for ", "released site (token 1)", "it is free (last token 1)"] {
         assert!(ended.err.contains(said), "{said}: {ended:#?}");
     }
@@ -28,14 +28,14 @@ fn a_script_acquires_renews_and_releases() {
 fn renew_after_a_takeover_says_lost_and_release_is_no_error() {
     let world = World::new();
     let first = world.run(&["acquire", "site", "--ttl", "1h"]).token().to_string();
-    world.run(&["break", "site", "--now", "--take"]).is(0, "only a fence at the target protects you");
+    world.run(&["break", "site", "--now", "--take"]).is(0, "break_lease.yours");
     let old = ["--token", &first];
-    world.run(&[&["renew", "site"], &old[..]].concat()).is(75, "holds it now (token 2)");
-    world.run(&[&["release", "site"], &old[..]].concat()).is(0, "holds it now (token 2)");
+    world.run(&[&["renew", "site"], &old[..]].concat()).is(75, "by_hand.lost").names(&["2"]);
+    world.run(&[&["release", "site"], &old[..]].concat()).is(0, "").names(&["holds it now (token 2)"]);
     assert_eq!(world.status(&[], "site")["state"], "held", "the new one is not touched");
-    world.run(&["renew", "site", "--token", "2"]).is(0, "renewed");
-    world.run(&["release", "site", "--token", "2"]).is(0, "released");
-    world.run(&["release", "site", "--token", "3"]).is(64, "was not granted to this user");
+    world.run(&["renew", "site", "--token", "2"]).is(0, "").names(&["renewed"]);
+    world.run(&["release", "site", "--token", "2"]).is(0, "").names(&["released"]);
+    world.run(&["release", "site", "--token", "3"]).is(64, "by_hand.token_not_taken");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn each_store_has_its_own_grant() {
         assert_eq!(world.run(&["--store", store, "acquire", "site"]).token(), 1);
     }
     for store in [&a, &b] {
-        world.run(&["--store", store, "release", "site", "--token", "1"]).is(0, "released site");
+        world.run(&["--store", store, "release", "site", "--token", "1"]).is(0, "").names(&["released site"]);
     }
 }
 
@@ -56,7 +56,7 @@ fn a_lease_by_hand_is_not_taken_for_a_crashed_one() {
     let world = World::new();
     world.run(&["acquire", "site", "--ttl", "1h"]).token();
     world.run(&["acquire", "site"]).is(11, "busy");
-    world.run(&["run", "site", "-E", "75", "true"]).is(75, "skipped");
+    world.run(&["run", "site", "-E", "75", "true"]).is(75, "").names(&["skipped"]);
     // The control: a killed run is taken over long before its hour is over.
     let mut killed = world.start(&["run", "other", "--ttl", "1h", "sh", "-c", "echo $$; exec cat"]);
     let job = killed.line().parse().unwrap();
@@ -77,10 +77,10 @@ fn what_escaped_from_a_run_cannot_renew() {
         command.envs(vars.filter(|(name, _)| name.starts_with("LEASEHOLD_")));
         crate::world::Ended::from(command.output().unwrap())
     };
-    world.unchanged(|| renew(&["renew", "site"])).is(75, "it is free (last token 1)");
+    world.unchanged(|| renew(&["renew", "site"])).is(75, "by_hand.lost").names(&["1"]);
     world.run(&["acquire", "site"]).token();
-    world.unchanged(|| renew(&["renew", "site"])).is(75, "holds it now (token 2)");
-    world.unchanged(|| renew(&["release", "site"])).is(0, "holds it now (token 2)");
+    world.unchanged(|| renew(&["renew", "site"])).is(75, "by_hand.lost").names(&["2"]);
+    world.unchanged(|| renew(&["release", "site"])).is(0, "").names(&["holds it now (token 2)"]);
 }
 
 /// A job cannot open its store: it has no password. Who renews is the run.
@@ -94,17 +94,17 @@ fn a_run_renews_for_its_job() {
         command.arg(&binary).env("LEASEHOLD_STORE", "postgres://ops:s3cret@127.0.0.1:1/ops");
         crate::world::Ended::from(command.output().unwrap())
     };
-    inside(r#""$0" renew site"#).is(0, "held by the run we are in, which renews it");
+    inside(r#""$0" renew site"#).is(0, "by_hand.renewed_by_run");
     let json = inside(r#""$0" --json renew site --token 2"#).json();
     assert_eq!((json["outcome"].as_str(), &json["token"]), (Some("renewed_by_run"), &2.into()));
-    inside(r#"setsid sh -c '"$0" release site' "$0""#).is(64, "it is released when the run ends");
+    inside(r#"setsid sh -c '"$0" release site' "$0""#).is(64, "by_hand.runs");
     // Another token is not the run's, and so is another lease.
-    inside(r#""$0" renew site --token 1"#).is(78, "password was masked");
+    inside(r#""$0" renew site --token 1"#).is(78, "config.masked");
     let by_hand = r#"eval "$("$0" --store "$1" -q acquire other --eval)" && "$0" --store "$1" renew other &&
         "$0" --store "$1" release other"#;
     let mut command = world.command(&["--store", &store, "run", "site", "sh", "-c", by_hand]);
     let ended = crate::world::Ended::from(command.arg(&binary).arg(&store).output().unwrap());
-    ended.is(0, "renewed other (token 1)").is(0, "released other");
+    ended.is(0, "").names(&["renewed other (token 1)"]).is(0, "").names(&["released other"]);
 }
 
 /// One of the same name on another store, with the same token, is nobody's but whoever took it there.
@@ -121,7 +121,7 @@ fn a_lease_of_the_same_name_on_another_store_is_another() {
         );
         let mut command = world.command(&["--store", &a, "run", "site", "sh", "-c", &script]);
         let ended = crate::world::Ended::from(command.arg(&binary).arg(&b).output().unwrap());
-        ended.is(0, "renewed site (token ").is(0, "released site (token ");
+        ended.is(0, "by_hand.taken").is(0, "by_hand.taken");
         let left = world.status(&["--store", &b], "site");
         assert_eq!(
             (&left["state"], &left["token"]),
@@ -133,8 +133,11 @@ fn a_lease_of_the_same_name_on_another_store_is_another() {
     let held = world.run(&["--store", &b, "acquire", "site", "--ttl", "10m"]).token();
     let mut command = world.command(&["--store", &a, "run", "site", "sh", "-c", nested]);
     let ended = crate::world::Ended::from(command.arg(&binary).arg(&b).output().unwrap());
-    ended.is(0, "after waiting 1s");
-    world.run(&["--store", &b, "release", "site", "--token", &held.to_string()]).is(0, "released");
+    ended.is(0, "").names(&["after waiting 1s"]);
+    world
+        .run(&["--store", &b, "release", "site", "--token", &held.to_string()])
+        .is(0, "")
+        .names(&["released"]);
 }
 
 /// Its run waits for it to end, so it would wait as long as it may.
@@ -145,17 +148,17 @@ fn a_lease_that_is_held_around_us_is_not_waited_for() {
     let inner = r#""$0" acquire site --wait 1h; echo $?"#;
     for around in [inner.to_owned(), format!(r#""$0" run other sh -c '{inner}' "$0""#)] {
         let ended = world.run(&["run", "site", "sh", "-c", &around, binary.to_str().unwrap()]);
-        assert_eq!(ended.is(0, "it is held for you already").out, "11\n");
+        assert_eq!(ended.is(0, "by_hand.busy_around").out, "11\n");
     }
     // Also under one that the script took itself.
     let script = format!(r#"eval "$("$0" -q acquire site --eval)" || exit; {inner}; "$0" release site"#);
     let ended = world.run(&["run", "other", "sh", "-c", &script, binary.to_str().unwrap()]);
-    assert_eq!(ended.is(0, "it is held for you already").out, "11\n");
+    assert_eq!(ended.is(0, "by_hand.busy_around").out, "11\n");
     // The control: another's is waited for.
     let held = world.run(&["acquire", "site", "--ttl", "10m"]).token().to_string();
     let ended = world.run(&["acquire", "site", "--wait", "100ms"]).is(11, "is busy");
     assert!(!ended.err.contains("for you already"), "{ended:#?}");
-    world.run(&["release", "site", "--token", &held]).is(0, "released");
+    world.run(&["release", "site", "--token", &held]).is(0, "").names(&["released"]);
 }
 
 /// A script under a lease that takes another by hand: the numbers may well be the same.
@@ -166,12 +169,12 @@ fn a_token_is_only_its_own_leases() {
         let script = format!(r#""$0" -q acquire {lease} && "$0" {verb} {lease}"#);
         let binary = crate::world::binary();
         let ended = world.run(&["run", "site", "sh", "-c", &script, binary.to_str().unwrap()]);
-        ended.is(64, "LEASEHOLD_TOKEN is of site").is(64, "Add --token N");
+        ended.is(64, "by_hand.another_leases_token").is(64, "by_hand.another_leases_token");
         assert_eq!(world.status(&[], lease)["state"], "held");
     }
     let mut command = world.command(&["release", "b"]);
     let ended = crate::world::Ended::from(command.env("LEASEHOLD_TOKEN", "1").output().unwrap());
-    ended.is(0, "released b (token 1)");
+    ended.is(0, "").names(&["released b (token 1)"]);
 }
 
 #[test]
@@ -179,11 +182,10 @@ fn what_had_run_out_is_said_when_it_is_given_back() {
     let world = World::new();
     let token = world.run(&["acquire", "site", "--ttl", "1s"]).token().to_string();
     until("the end of a short lease", || (world.status(&[], "site")["state"] == "expired").then_some(()));
-    world
-        .run(&["release", "site", "--token", &token])
-        .is(0, "released site (token 1). It had run out before");
+    world.run(&["release", "site", "--token", &token]).is(0, "by_hand.released_late").names(&["1"]);
     let token = world.run(&["acquire", "site"]).token().to_string();
-    let ended = world.run(&["release", "site", "--token", &token]).is(0, "released site (token 2)");
+    let ended =
+        world.run(&["release", "site", "--token", &token]).is(0, "").names(&["released site (token 2)"]);
     assert!(!ended.err.contains("run out"), "{ended:#?}");
 }
 
@@ -193,8 +195,8 @@ fn a_job_that_ended_by_itself_was_not_stopped() {
     let world = World::new();
     let mut holder = world.start(&["run", "site", "--ttl", "10m", "sh", "-c", "echo; cat; exit 3"]);
     holder.line();
-    world.run(&["break", "site", "--now"]).is(0, "may still be running");
-    let ended = holder.ended().is(75, "The job ended after").is(75, "(exit 3)");
+    world.run(&["break", "site", "--now"]).is(0, "break_lease.released");
+    let ended = holder.ended().is(75, "The job ended after").is(75, "").names(&["(exit 3)"]);
     assert!(!ended.err.contains("was stopped"), "{ended:#?}");
 }
 
@@ -206,7 +208,7 @@ fn breaking_waits_until_nothing_of_the_old_job_is_left() {
     let mut holder = world.start(&args);
     let line = holder.line();
     let pids: Vec<u32> = line.split(' ').map(|pid| pid.parse().unwrap()).collect();
-    let broken = world.run(&["--json", "break", "site"]).is(0, "asked ").json();
+    let broken = world.run(&["--json", "break", "site"]).is(0, "break_lease.stopped").json();
     assert!(!pids.iter().any(|pid| lives(*pid)), "free while the old job lives");
     assert_eq!((broken["outcome"].as_str(), &broken["token"]), (Some("freed"), &1.into()));
     holder.ended().is(75, "somebody asked for it back");
@@ -222,12 +224,12 @@ fn what_is_broken_and_taken_is_held() {
     let args = ["run", "site", "--ttl", "6s", "--heartbeat", "500ms", "sh", "-c", "echo $$; exec cat"];
     let mut holder = world.start(&args);
     let job = holder.line().parse().unwrap();
-    let taken = world.run(&["--json", "break", "site", "--take"]).is(0, "nobody else can run site").json();
+    let taken = world.run(&["--json", "break", "site", "--take"]).is(0, "break_lease.yours").json();
     assert_eq!((taken["acquired"].as_bool(), &taken["token"]), (Some(true), &2.into()));
     assert!(!lives(job), "granted while the old job lives");
     holder.ended().is(75, "somebody asked for it back");
-    world.run(&["run", "site", "-E", "11", "true"]).is(11, "held by");
-    world.run(&["release", "site", "--token", "2"]).is(0, "released");
+    world.run(&["run", "site", "-E", "11", "true"]).is(11, "").names(&["held by"]);
+    world.run(&["release", "site", "--token", "2"]).is(0, "").names(&["released"]);
 }
 
 /// A script that took the lease and never looks at it again: it ends by itself, and is not granted before.
@@ -238,7 +240,7 @@ fn what_does_not_answer_is_free_when_its_lease_ends() {
         let store = world.store(scheme);
         let run = |args: &[&str]| world.run(&[&["--store", &store], args].concat());
         assert_eq!(run(&["acquire", "site", "--ttl", "2s"]).token(), 1);
-        let broken = run(&["--json", "break", "site"]).is(0, "asked ").json();
+        let broken = run(&["--json", "break", "site"]).is(0, "break_lease.expired").json();
         assert_eq!(broken["outcome"], "expired");
         assert_eq!(run(&["acquire", "site"]).token(), 2);
         // The control: one that is not waited for until then.
@@ -266,10 +268,10 @@ fn breaking_does_not_wait_for_the_dead() {
 fn breaking_at_once_leaves_it_free() {
     let world = World::new();
     world.run(&["acquire", "site", "--ttl", "1h"]).token();
-    let broken = world.run(&["--json", "break", "site", "--now"]).is(0, "only a fence").json();
+    let broken = world.run(&["--json", "break", "site", "--now"]).is(0, "break_lease.released").json();
     assert_eq!(broken["outcome"], "freed");
     assert_eq!(world.status(&[], "site")["state"], "free");
-    world.run(&["renew", "site", "--token", "1"]).is(75, "it is free (last token 2)");
+    world.run(&["renew", "site", "--token", "1"]).is(75, "by_hand.lost").names(&["2"]);
     assert_eq!(world.run(&["acquire", "site"]).token(), 3);
 }
 
@@ -299,7 +301,7 @@ fn breaking_waits_for_strays_of_the_old_job() {
     };
     let (ours, strangers) = (stray(&run), stray("another-run-of-somebody"));
     // Somebody may wait for it.
-    world.run(&["break", "site"]).is(0, "asked ").is(0, "gave site back").lacks("is free");
+    world.run(&["break", "site"]).is(0, "break_lease.stopped").is(0, "break_lease.stopped").lacks("is free");
     assert!(!lives(ours.pid()), "it would run beside the next holder");
     assert!(lives(strangers.pid()), "the control: another run's is left alone");
     holder.ended().is(75, "");
@@ -307,7 +309,7 @@ fn breaking_waits_for_strays_of_the_old_job() {
     let job = "echo $LEASEHOLD_RUN_ID; exec tail -f /dev/null";
     let mut long = world.start(&["run", "site", "--max-run", "1s", "--grace", "300ms", "sh", "-c", job]);
     let ours = stray(&long.line());
-    long.ended().is(143, "--max-run");
+    long.ended().is(143, "run.stop_max_run");
     assert!(!lives(ours.pid()));
 }
 
@@ -315,14 +317,20 @@ fn breaking_waits_for_strays_of_the_old_job() {
 fn breaking_gives_up_if_told_to() {
     let world = World::new();
     world.run(&["acquire", "site", "--ttl", "1h"]).token();
-    let busy =
-        world.run(&["--json", "break", "site", "--wait", "200ms"]).is(11, "site is still held by").json();
+    let busy = world
+        .run(&["--json", "break", "site", "--wait", "200ms"])
+        .is(11, "")
+        .names(&["site is still held by"])
+        .json();
     assert_eq!(busy["outcome"], "held");
     let take = ["--json", "break", "site", "--take", "--wait", "200ms"];
-    assert_eq!(world.run(&take).is(11, "site is still held by").json()["acquired"], false);
-    world.run(&["renew", "site", "--token", "1"]).is(75, "was asked back: stop your work");
+    assert_eq!(world.run(&take).is(11, "").names(&["site is still held by"]).json()["acquired"], false);
+    world.run(&["renew", "site", "--token", "1"]).is(75, "by_hand.broken");
     assert_eq!(world.status(&[], "site")["state"], "revoked");
-    world.run(&["release", "site", "--token", "1"]).is(0, "released");
-    assert_eq!(world.run(&["--json", "break", "site"]).is(0, "nobody to ask").json()["outcome"], "free");
-    assert_eq!(world.run(&["break", "site", "--take"]).is(0, "nobody to ask").out, "2\n");
+    world.run(&["release", "site", "--token", "1"]).is(0, "").names(&["released"]);
+    assert_eq!(
+        world.run(&["--json", "break", "site"]).is(0, "").names(&["nobody to ask"]).json()["outcome"],
+        "free"
+    );
+    assert_eq!(world.run(&["break", "site", "--take"]).is(0, "break_lease.yours").out, "2\n");
 }

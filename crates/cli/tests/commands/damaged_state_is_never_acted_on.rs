@@ -50,8 +50,8 @@ fn links_planted_at_the_state_paths_are_refused() {
             mode(&world.state(), 0o700);
         }
         symlink(world.path("elsewhere"), &link).unwrap();
-        refuses(&world, 78, "is a symbolic link").is(78, "Nothing was run");
-        world.unchanged(|| world.run(&["acquire", "site"])).is(78, "symbolic link");
+        refuses(&world, 78, "is a symbolic link").is(78, "").names(&["Nothing was run"]);
+        world.unchanged(|| world.run(&["acquire", "site"])).is(78, "").names(&["symbolic link"]);
         fs::remove_file(link).unwrap();
         world.run(&["run", "site", "true"]).quiet();
     }
@@ -75,7 +75,7 @@ fn a_state_directory_that_is_not_ours_alone_is_refused() {
     refuses(&world, 78, "belongs to user 12345, so another user could forge or remove leases");
     chown(world.state(), Some(0), None).unwrap();
     mode(&world.state(), 0o770);
-    refuses(&world, 78, "can be written by others").is(78, "chmod 700");
+    refuses(&world, 78, "can be written by others").is(78, "state.not_private").names(&["700"]);
     mode(&world.state(), 0o700);
     world.run(&["run", "site", "true"]).quiet();
 }
@@ -87,7 +87,7 @@ fn without_a_home_nothing_is_guessed() {
         let mut command = world.command(&["run", "site", "touch", "ran"]);
         command.env_remove("HOME");
         command.envs(home.map(|home| ("HOME", home)));
-        world.unchanged(|| command.output().unwrap().into()).is(78, "Set HOME");
+        world.unchanged(|| command.output().unwrap().into()).is(78, "state.nowhere");
     }
 }
 
@@ -100,8 +100,8 @@ fn a_home_that_does_not_exist_is_not_made() {
         command.env(variable, world.path(place));
         Ended::from(command.output().unwrap())
     };
-    world.unchanged(|| run("HOME", "typo")).is(78, "HOME names a place in");
-    world.unchanged(|| run("XDG_STATE_HOME", "typo/state")).is(78, "XDG_STATE_HOME names a place in");
+    world.unchanged(|| run("HOME", "typo")).is(78, "state.no_root");
+    world.unchanged(|| run("XDG_STATE_HOME", "typo/state")).is(78, "state.no_root");
     // The last part of it is made, as a unit with a home that is there expects.
     run("XDG_STATE_HOME", "state").quiet();
     assert!(world.path("state/leasehold/leases.db").exists());
@@ -132,23 +132,27 @@ fn what_this_user_may_not_write_is_told() {
         })
     };
     let run = |store: &str| call(&["--store", store, "run", "site", "touch", "ran"]);
-    call(&["use", &format!("dir:{}", world.at("open/d"))]).is(0, "created");
+    call(&["use", &format!("dir:{}", world.at("open/d"))]).is(0, "use_store.created");
     run(&format!("sqlite:{}", world.at("open/a.db"))).quiet();
     run(&format!("dir:{}", world.at("open/d"))).quiet();
     fs::remove_file(world.path("ran")).unwrap();
     mode(&world.path("closed"), 0o500);
     world
         .unchanged(|| run(&format!("sqlite:{}", world.at("closed/new"))))
-        .is(77, "this user may not do that");
+        .is(77, "")
+        .names(&["this user may not do that"]);
     let directory = format!("dir:{}", world.at("closed/new"));
-    world.unchanged(|| call(&["use", &directory])).is(77, "this user may not do that");
-    world.unchanged(|| run(&directory)).is(69, "not a leasehold store yet");
+    world.unchanged(|| call(&["use", &directory])).is(77, "").names(&["this user may not do that"]);
+    world.unchanged(|| run(&directory)).is(69, "config.no_store");
     mode(&world.path("open/a.db"), 0o000);
-    world.unchanged(|| run(&format!("sqlite:{}", world.at("open/a.db")))).is(77, "permissions");
+    world.unchanged(|| run(&format!("sqlite:{}", world.at("open/a.db")))).is(77, "").names(&["permissions"]);
     mode(&world.path("open/a.db"), 0o400);
     world.unchanged(|| run(&format!("sqlite:{}", world.at("open/a.db")))).is(77, "");
     mode(&world.path("open/d"), 0o000);
-    world.unchanged(|| run(&format!("dir:{}", world.at("open/d")))).is(77, "this user may not do that");
+    world
+        .unchanged(|| run(&format!("dir:{}", world.at("open/d"))))
+        .is(77, "")
+        .names(&["this user may not do that"]);
 }
 
 #[test]
@@ -220,7 +224,7 @@ fn a_store_that_lost_writes_or_vanished_needs_a_person() {
     for name in ["leases.db", "leases.db-wal", "leases.db-shm"] {
         let _ = fs::remove_file(world.state().join(name));
     }
-    world.run(&["run", "site", "touch", "ran"]).is(79, "this machine has seen token 4");
+    world.run(&["run", "site", "touch", "ran"]).is(79, "store.vanished").names(&["4"]);
     assert!(!world.path("ran").exists());
 }
 
@@ -243,10 +247,10 @@ fn records_that_must_not_be_acted_on() {
         run().quiet();
         fs::remove_file(world.path("ran")).unwrap();
         let cases = [
-            ("\"token\":9007199254740992", 79, "the record is not readable"),
-            ("\"token\":9007199254740991", 79, "site has used up its tokens"),
-            ("\"token\":0", 79, "the record is not readable"),
-            ("\"token\":1,\"shoe\":43", 79, "the record is not readable"),
+            ("\"token\":9007199254740992", 79, "store.bad_record"),
+            ("\"token\":9007199254740991", 79, "store.exhausted"),
+            ("\"token\":0", 79, "store.bad_record"),
+            ("\"token\":1,\"shoe\":43", 79, "store.bad_record"),
         ];
         for (token, code, said) in cases {
             let old = std::cell::RefCell::new(String::new());
@@ -260,9 +264,9 @@ fn records_that_must_not_be_acted_on() {
             rewrite(&store, |_| old.borrow().clone());
         }
         rewrite(&store, |body| body.replace("\"leasehold\":1", "\"leasehold\":3"));
-        world.unchanged(run).is(78, "Upgrade leasehold on this machine");
+        world.unchanged(run).is(78, "items.bad_record");
         let release = ["--store", &store, "break", "site"];
-        world.unchanged(|| world.run(&release)).is(78, "Upgrade leasehold on this machine");
+        world.unchanged(|| world.run(&release)).is(78, "items.bad_record");
         rewrite(&store, |body| body.replace("\"leasehold\":3", "\"leasehold\":1"));
         run().quiet();
     }

@@ -50,7 +50,7 @@ fn two_paths_to_one_directory_are_compared() {
     let strange = format!("dir:{}", world.at("strange"));
     drop(leasehold::stores::open(&strange).unwrap_or_else(|e| panic!("{e}")));
     assert_eq!(compared(&world, &one, &strange), (78, "unsafe".into()));
-    world.run(&["doctor", &one, "--also", &format!("dir:{}", world.at("none"))]).is(69, "no");
+    world.run(&["doctor", &one, "--also", &format!("dir:{}", world.at("none"))]).is(69, "config.no_store");
 }
 
 /// A version was swept by somebody else after it was opened, which sshfs tells with the next call.

@@ -69,16 +69,16 @@ fn json_is_one_object_per_line() {
 #[test]
 fn what_cannot_be_opened_is_said_as_everywhere() {
     let world = World::new();
-    world.run(&["doctor", &format!("dir:{}", world.at("such"))]).is(69, "not a leasehold store yet");
+    world.run(&["doctor", &format!("dir:{}", world.at("such"))]).is(69, "config.no_store");
     for kind in ["dir", "sqlite"] {
-        world.run(&["doctor", &format!("{kind}:/no/such")]).is(78, "it does not exist");
+        world.run(&["doctor", &format!("{kind}:/no/such")]).is(78, "").names(&["it does not exist"]);
     }
-    world.run(&["doctor", "sqllite:/x"]).is(78, "Did you mean sqlite:?");
-    world.run(&["doctor", "memory:"]).is(78, "only as long as one process");
+    world.run(&["doctor", "sqllite:/x"]).is(78, "").names(&["Did you mean sqlite:?"]);
+    world.run(&["doctor", "memory:"]).is(78, "").names(&["only as long as one process"]);
     world.write("notes", "not a database, and longer than a header would be: 0123456789");
     let url = format!("sqlite:{}", world.at("notes"));
-    world.unchanged(|| world.run(&["doctor", &url])).is(78, "is not a database");
-    world.run(&["doctor", "--nope"]).is(64, "--nope");
+    world.unchanged(|| world.run(&["doctor", &url])).is(78, "").names(&["is not a database"]);
+    world.run(&["doctor", "--nope"]).is(64, "step.not_executed");
 }
 
 #[test]
@@ -111,9 +111,7 @@ fn use_does_not_write_what_nobody_could_read() {
     let url = format!("dir:{}", world.at("shared"));
     for odd in ["\"store\" = \"sqlite:/x\"\n", "store = \"\"\"\nsqlite:/x\"\"\"\n"] {
         world.write(".config/leasehold/config.toml", odd);
-        world
-            .unchanged(|| world.run(&["use", &url]))
-            .is(78, "Nothing was changed. Write this into it yourself");
+        world.unchanged(|| world.run(&["use", &url])).is(78, "use_store.not_changeable");
     }
     // What the next command would refuse, at the line on which it stands.
     for (line, said) in [
@@ -123,12 +121,12 @@ fn use_does_not_write_what_nobody_could_read() {
         ("nonsense", "config.toml:3"),
     ] {
         world.write(".config/leasehold/config.toml", &format!("# mine\n\n{line}\n"));
-        world.unchanged(|| world.run(&["use", &url])).is(78, "config.toml:3: ").is(78, said);
+        world.unchanged(|| world.run(&["use", &url])).is(78, "").names(&["config.toml:3: "]).is(78, said);
         world.run(&["status"]).is(78, said);
     }
     // A store that is not there any more is what use is for.
     world.write(".config/leasehold/config.toml", "store_file = \"gone\"\n");
-    world.run(&["use", &url]).is(0, "works");
+    world.run(&["use", &url]).is(0, "use_store.created");
 }
 
 /// Also from the store that nobody named; and a slash at the end, as shells complete it, makes no other store.
@@ -137,9 +135,9 @@ fn use_warns_of_what_it_leaves_behind() {
     let world = World::new();
     world.run(&["run", "site", "true"]).quiet();
     let (plain, slashed) = (format!("dir:{}", world.at("shared")), format!("dir:{}/", world.at("shared")));
-    let told = "what holds leases there is not seen";
-    world.run(&["use", &slashed]).is(0, "until now it was sqlite:").is(0, told);
-    let again = world.run(&["use", &plain]).is(0, "works");
+    let told = "use_store.before";
+    world.run(&["use", &slashed]).is(0, "use_store.before").is(0, told);
+    let again = world.run(&["use", &plain]).is(0, "").names(&["works"]);
     assert!(!again.err.contains(told), "{again:#?}");
     world.run(&["use", &format!("dir:{}", world.at("other"))]).is(0, &format!("until now it was {plain}:"));
 }
@@ -148,7 +146,7 @@ fn use_warns_of_what_it_leaves_behind() {
 fn use_asks_the_same_doctor_and_leaves_no_record() {
     let world = World::new();
     let url = format!("dir:{}", world.at("leases"));
-    world.run(&["use", &url]).is(0, "created; it works");
+    world.run(&["use", &url]).is(0, "use_store.created");
     assert_eq!(keys(&url), [""; 0]);
     let noted = std::fs::read_dir(world.state().join("probed")).unwrap().count();
     assert_eq!(noted, 1, "the next run need not ask again");

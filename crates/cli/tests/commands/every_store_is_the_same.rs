@@ -66,7 +66,7 @@ fn a_run_a_skip_and_a_hand_over() {
         assert_eq!(tokens, [1, 2], "{}", place.name);
         let (holder, token, _) = on.hold("60s");
         assert_eq!(token, 3);
-        on.run(&["run", "LEASE", "-E", "9", "true"]).is(9, "token 3");
+        on.run(&["run", "LEASE", "-E", "9", "true"]).is(9, "").names(&["token 3"]);
         let busy = on.run(&["--json", "acquire", "LEASE"]).is(11, "busy").json();
         let left = busy["expires_in_s"].as_f64().unwrap();
         assert!((20.0..=64.0).contains(&left), "{}: {busy}", place.name);
@@ -124,7 +124,7 @@ fn a_store_that_goes_away_ends_the_job_in_time_and_one_that_blinks_does_not() {
         let ended = holder.ended();
         keeps_the_secret(&ended);
         assert_eq!(ended.code, 75, "{}: {ended:#?}", place.name);
-        let down = on.run(&["run", "LEASE", "touch", "never"]).is(69, "Nothing was run");
+        let down = on.run(&["run", "LEASE", "touch", "never"]).is(69, "store.cannot_run");
         assert!(!on.world.path("never").exists(), "{down:#?}");
         // Back: the next holder waits for the expiry and gets a larger token.
         proxy.set_down(false);
@@ -165,7 +165,7 @@ fn what_cannot_be_reached_runs_nothing() {
     ] {
         let ended = world.run(&["--store", &url, "run", "site", "touch", "never"]);
         keeps_the_secret(&ended);
-        ended.is(69, "Nothing was run");
+        ended.is(69, "store.cannot_run");
     }
     assert!(!world.path("never").exists());
     assert!(!places().is_empty());

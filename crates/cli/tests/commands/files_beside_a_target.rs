@@ -51,7 +51,7 @@ fn a_plain_redirection_is_told_at_the_end() {
 fn a_write_that_is_refused_leaves_no_lock() {
     let world = World::new();
     let line = format!("echo x | {} write file:page", binary().display());
-    world.run(&["run", "site", "sh", "-c", &line]).is(76, "was never sealed");
+    world.run(&["run", "site", "sh", "-c", &line]).is(76, "targets.never_named");
     let names = |dir: &str| fs::read_dir(world.path(dir)).unwrap().count();
     fs::create_dir(world.path("empty")).unwrap();
     let line = line.replace("file:page", "file:empty/page");
@@ -67,7 +67,7 @@ fn a_refused_write_leaves_nothing_behind() {
     let write = "echo new | leasehold write file:site/new.txt";
     let write = write.replace("leasehold", crate::world::binary().to_str().unwrap());
     let before = world.snapshot("site");
-    world.run(&["run", "site", "--", "sh", "-c", &write]).is(76, "never sealed");
+    world.run(&["run", "site", "--", "sh", "-c", &write]).is(76, "targets.never_named");
     assert_eq!(world.snapshot("site"), before);
 }
 
@@ -79,7 +79,7 @@ fn a_link_on_the_way_to_a_target_is_told() {
     let run = |target: &str| world.run(&["run", "site", "--fence", target, "true"]);
     for target in ["file:current/page", "tree:current/site"] {
         let link = format!("is behind the link {}", world.at("current"));
-        assert_eq!(run(target).is(0, &link).err.lines().count(), 1, "{target}");
+        assert_eq!(run(target).is(0, "").names(&[&link]).err.lines().count(), 1, "{target}");
     }
     run("file:releases/1/page").quiet();
 }

@@ -83,7 +83,8 @@ impl Machines {
         }
         old.signal(Signal::CONT);
         let thawed = boot_time();
-        let ended = keeps_the_secret(old.ended()).is(75, &format!("lost {} (token 1)", self.lease));
+        let ended =
+            keeps_the_secret(old.ended()).is(75, "").names(&[&format!("lost {} (token 1)", self.lease)]);
         let lasted = boot_time().since(thawed);
         assert!(lasted < self.ttl, "it hung for {lasted:?}: {ended:#?}");
         // It may have been stopped before its gate was answered.
@@ -189,7 +190,7 @@ fn an_answer_that_is_heard_too_late_starts_nothing() {
     kill(pid, Signal::CONT);
     until("it has ended", || state(pid).is_none_or(|state| state == 'Z').then_some(()));
     run.signal(Signal::CONT);
-    run.ended().is(75, "start refused: the lease of this run may have ended");
+    run.ended().is(75, "gate.late");
     assert!(!world.path("sent").exists());
 }
 
@@ -200,18 +201,22 @@ fn a_gate_that_the_run_did_not_name_is_shut() {
     let script = job("LEASEHOLD --json gate mail -- touch sent");
     for more in [&[][..], &["--key", "k", "--attempts", "9"], &["--fence", "gate:other"]] {
         let ended = world.run(&[&["run", "zz"], more, &["sh", "-c", &script]].concat());
-        let ended = ended.is(76, "leasehold run zz --fence gate:mail");
+        let ended = ended.is(76, "targets.gate_not_named");
         assert_eq!(word(&ended), "not-sealed", "{more:?}");
         assert!(!ended.err.contains(world.state().to_str().unwrap()), "{ended:#?}");
     }
     // A gate belongs to one lease.
     world.run(&["run", "site", "--fence", "gate:mail", "true"]).is(0, "");
-    world.run(&["run", "zz", "--fence", "gate:mail", "touch", "sent"]).is(78, "belongs to the lease site");
-    world.run(&["run", "zz", "--fence", "gate:Mail", "touch", "sent"]).is(64, "is not a valid name");
+    world.run(&["run", "zz", "--fence", "gate:mail", "touch", "sent"]).is(78, "targets.other_lease");
+    world
+        .run(&["run", "zz", "--fence", "gate:Mail", "touch", "sent"])
+        .is(64, "")
+        .names(&["is not a valid name"]);
     for verb in ["write", "read"] {
         world
             .run(&["run", "zz", "sh", "-c", &job(&format!("LEASEHOLD {verb} gate:mail </dev/null"))])
-            .is(64, "a gate holds nothing");
+            .is(64, "")
+            .names(&["a gate holds nothing"]);
     }
     assert!(!world.path("sent").exists());
     // What outlives its run has nobody to ask.
@@ -341,7 +346,7 @@ fn its_fence_is_shown_changed_and_forgotten() {
         assert_eq!(started, ended.code == 0, "{ended:#?}");
         ended
     };
-    world.run(&["fence", "enforce", "gate:mail"]).is(78, "--fence gate:mail");
+    world.run(&["fence", "enforce", "gate:mail"]).is(78, "").names(&["--fence gate:mail"]);
     enter(&["--fence", "gate:mail"]).is(0, "");
     // Remembered by its name.
     let listed = world.run(&["--json", "fence", "ls"]).json();
@@ -349,12 +354,12 @@ fn its_fence_is_shown_changed_and_forgotten() {
     assert_eq!(shown, ["gate:mail", "gate", "site", "enforce"]);
     // One that watches lets in, and counts, who goes with the run's own gate as well as who did not name it.
     world.run(&["fence", "observe", "gate:mail"]).is(0, "");
-    enter(&["--fence", "gate:other"]).is(0, "would have been refused (not-sealed)");
+    enter(&["--fence", "gate:other"]).is(0, "").names(&["would have been refused (not-sealed)"]);
     assert_eq!(world.run(&["--json", "fence", "ls", "gate:mail"]).json()["let_in"].as_u64(), Some(1));
     world.run(&["fence", "enforce", "gate:mail"]).is(0, "");
     assert_eq!(word(&enter(&["--fence", "gate:other"])), "not-sealed");
     // Forgotten, it is another lease's.
-    world.run(&["fence", "reset", "gate:mail"]).is(0, "gate:mail is forgotten");
+    world.run(&["fence", "reset", "gate:mail"]).is(0, "fence.reset");
     world.run(&["run", "zz", "--fence", "gate:mail", "true"]).is(0, "");
     // What was kept in the state directory before means nothing.
     assert!(!world.state().join("gates").exists());
@@ -378,7 +383,7 @@ fn a_run_that_observes_asks_at_its_gate() {
         (!observe("true").ended().err.contains("held by")).then_some(())
     });
     first.type_in("go\n");
-    first.ended().is(0, "would have been refused (stale)").is(0, "let in 1 write meanwhile");
+    first.ended().is(0, "").names(&["would have been refused (stale)"]).is(0, "let in 1 write meanwhile");
     assert!(world.path("sent").exists());
 }
 
@@ -414,7 +419,7 @@ fn of_several_leases_and_in_a_schedule() {
 fn what_a_gate_does_not_do_is_said() {
     let world = World::new();
     let verbose = |fence: &str| world.run(&["-v", "run", "site", "--fence", fence, "true"]);
-    verbose("gate:mail").is(0, "fences gate:mail (gate): a command that runs already does not delay");
+    verbose("gate:mail").is(0, "fenced.fences_gate");
     verbose("gate:./mail").is(0, "for this machine only");
     // Where machines share the store that is no matter of course.
     let place = place("redis");
@@ -422,5 +427,5 @@ fn what_a_gate_does_not_do_is_said() {
     let gate = format!("gate:{lease}");
     let shared = |fence: &str| world.run(&["--store", &place.url(), "run", &lease, "--fence", fence, "true"]);
     shared(&gate).is(0, "").lacks("only");
-    shared("gate:./mail").is(0, "it holds for this machine only");
+    shared("gate:./mail").is(0, "fenced.lock_file_alone");
 }

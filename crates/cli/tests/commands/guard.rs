@@ -56,9 +56,9 @@ impl Database {
 fn a_job_that_only_knows_psql_is_fenced() {
     let db = Database::new();
     let update = "UPDATE stock SET n = n + 1";
-    db.run(&["true"]).is(78, "has no guard").is(78, "Nothing was run");
-    db.guard(&["install", "--others", "refuse"]).is(0, "sessions that belong to no run are refused");
-    db.psql(&[], update).is(1, "this session belongs to no run");
+    db.run(&["true"]).is(78, "").names(&["has no guard"]).is(78, "").names(&["Nothing was run"]);
+    db.guard(&["install", "--others", "refuse"]).is(0, "guard.installed");
+    db.psql(&[], update).is(1, "").names(&["this session belongs to no run"]);
     db.run(&["psql", "-X", "-q", &db.url, "-c", update]).quiet();
     assert_eq!(db.stock(), "1");
     // What is left of an earlier run has its environment still, and no more than that.
@@ -68,10 +68,10 @@ fn a_job_that_only_knows_psql_is_fenced() {
     db.run(&["true"]).quiet();
     let refused = db.psql(&zombie, update).is(1, "your token 3 is older than 4, already sealed");
     assert!(refused.err.contains("run it again"), "{refused:?}");
-    db.psql(&zombie, "UPDATE stock_low SET n = 9").is(1, "your token 3 is older than 4");
+    db.psql(&zombie, "UPDATE stock_low SET n = 9").is(1, "").names(&["your token 3 is older than 4"]);
     // For programs that name the application themselves.
     let local = format!("BEGIN; SET LOCAL leasehold.run = '{}'; {update}", shown.trim());
-    db.psql(&[], &local).is(1, "your token 3 is older than 4");
+    db.psql(&[], &local).is(1, "").names(&["your token 3 is older than 4"]);
     assert_eq!(db.stock(), "2");
     // And a script as the whole of a write.
     let line = format!("echo 'UPDATE stock SET n = 7' | \"$0\" write '{}'", db.target);
@@ -83,15 +83,15 @@ fn a_job_that_only_knows_psql_is_fenced() {
 #[test]
 fn shown_printed_and_taken_down() {
     let db = Database::new();
-    db.guard(&["show"]).is(78, "has no guard");
-    db.guard(&["install"]).is(64, "--others");
-    db.guard(&["install", "--others", "maybe"]).is(64, "maybe");
+    db.guard(&["show"]).is(78, "").names(&["has no guard"]);
+    db.guard(&["install"]).is(64, "step.not_executed");
+    db.guard(&["install", "--others", "maybe"]).is(64, "step.not_executed");
     let printed = db.guard(&["install", "--others", "allow", "--print-sql"]);
     assert!(
         printed.code == 0 && printed.out.starts_with("BEGIN;\nCREATE SCHEMA leasehold_guard;"),
         "{printed:?}"
     );
-    db.guard(&["show"]).is(78, "has no guard");
+    db.guard(&["show"]).is(78, "").names(&["has no guard"]);
     db.psql(&[], &printed.out).quiet();
     let shown = db.guard(&["show"]);
     for part in ["never sealed", "others      allow", "public.stock_low: guarded", "logical replication"] {
@@ -116,25 +116,29 @@ fn bad_input() {
     let db = Database::new();
     let at = |table: &str| format!("pg:{}#{table}", db.url);
     let install = |target: &str| db.world.run(&["guard", "install", target, "--others", "refuse"]);
-    install(&at("nope")).is(78, "no table nope");
-    install(&at("seen")).is(78, "is a view");
-    install(&at("stock_low")).is(78, "Name public.stock instead");
-    install("file:/tmp/x").is(78, "is no table");
-    install("pg:nowhere").is(78, "names no table");
-    install("sqlite:/nowhere/at.db#t").is(78, "does not exist");
-    install("pg:postgres://lease@127.0.0.1:1/x#t").is(69, "connection refused");
+    install(&at("nope")).is(78, "").names(&["no table nope"]);
+    install(&at("seen")).is(78, "").names(&["is a view"]);
+    install(&at("stock_low")).is(78, "").names(&["Name public.stock instead"]);
+    install("file:/tmp/x").is(78, "").names(&["is no table"]);
+    install("pg:nowhere").is(78, "").names(&["names no table"]);
+    install("sqlite:/nowhere/at.db#t").is(78, "").names(&["does not exist"]);
+    install("pg:postgres://lease@127.0.0.1:1/x#t").is(69, "").names(&["connection refused"]);
     let reader = at("stock").replace("//lease@", "//reader@");
-    install(&reader).is(77, "does not own public.stock").is(77, "may not create a schema");
+    install(&reader)
+        .is(77, "")
+        .names(&["does not own public.stock"])
+        .is(77, "")
+        .names(&["may not create a schema"]);
     // Who may not can still print it for somebody who may.
     let printed = db.world.run(&["guard", "install", &reader, "--others", "refuse", "--print-sql"]);
     assert!(printed.code == 0 && printed.out.contains("CREATE TRIGGER leasehold_guard"), "{printed:?}");
-    install(&db.target).is(0, "is guarded");
-    install(&db.target).is(0, "it was guarded already, every table of it");
+    install(&db.target).is(0, "guard.installed");
+    install(&db.target).is(0, "guard.installed");
     db.run(&["true"]).quiet();
     let other = db.world.run(&["run", "other", "--fence", &db.target, "--", "true"]);
-    other.is(78, "belongs to the lease shop and you hold other");
+    other.is(78, "targets.other_lease");
     db.psql(&[], "UPDATE leasehold_guard.fences SET token = 77").quiet();
-    db.run(&["true"]).is(79, "contradicts itself");
+    db.run(&["true"]).is(79, "targets.bad_fence");
 }
 
 /// A guard on the records of leases would refuse every claim and every renewal.
@@ -154,7 +158,7 @@ fn leaseholds_own_store_is_not_guarded() {
     let made = db.psql(&[], "SELECT count(*) FROM pg_namespace WHERE nspname = 'leasehold_guard'");
     assert_eq!(made.out.trim(), "0");
     // Control: beside it a table is guarded.
-    install(&db.target).is(0, "is guarded");
+    install(&db.target).is(0, "guard.installed");
 }
 
 #[test]
@@ -164,8 +168,8 @@ fn sqlite_too() {
     let target = format!("sqlite:{path}#stock");
     let sql = |text: &str| Ended::from(world.program("sqlite3").args([&path, text]).output().unwrap());
     sql("CREATE TABLE stock (id INTEGER, n INTEGER); INSERT INTO stock VALUES (1, 0)").quiet();
-    world.run(&["guard", "install", &target, "--others", "refuse"]).is(0, "is guarded");
-    sql("UPDATE stock SET n = 9").is(1, "no such function: leasehold_grant");
+    world.run(&["guard", "install", &target, "--others", "refuse"]).is(0, "guard.installed");
+    sql("UPDATE stock SET n = 9").is(1, "").names(&["no such function: leasehold_grant"]);
     let job = "import os, sqlite3\n\
         db = sqlite3.connect(os.environ['DB'])\n\
         db.create_function('leasehold_grant', 0, lambda: os.environ.get('LEASEHOLD_SQL_GRANT'))\n\
@@ -182,7 +186,7 @@ fn sqlite_too() {
     run(&["true"]).quiet();
     let mut zombie = world.program("python3");
     zombie.arg(&job).env("DB", &path).env("LEASEHOLD_SQL_GRANT", shown.trim());
-    Ended::from(zombie.output().unwrap()).is(1, "your token is older than the one sealed");
+    Ended::from(zombie.output().unwrap()).is(1, "").names(&["your token is older than the one sealed"]);
     assert_eq!(sql("SELECT n FROM stock").out.trim(), "1");
     let shown = world.run(&["guard", "show", &target]);
     assert!(shown.out.contains("lease shop, token 3, enforce") && shown.code == 0, "{shown:?}");

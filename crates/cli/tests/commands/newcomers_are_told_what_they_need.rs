@@ -51,7 +51,7 @@ fn a_token_that_cannot_be_printed_is_given_back() {
 fn the_limit_is_named_with_its_lease_and_reported() {
     let world = World::new();
     let args = ["run", "site", "--max-run", "300ms", "--report", "r.json", "sleep", "60"];
-    world.run(&args).is(143, "site ran longer than 300ms (--max-run; \"none\" for no limit); stopping it");
+    world.run(&args).is(143, "run.stop_max_run").names(&["300ms"]);
     let report: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(world.path("r.json")).unwrap()).unwrap();
     assert_eq!((&report["outcome"], &report["reason"]), (&"killed".into(), &"max-run".into()));
@@ -80,7 +80,10 @@ fn what_kept_it_from_running_is_in_the_report() {
     // One that cannot be written any more costs the job nothing.
     let job = "mkdir d/x && rm d/r.json; mkdir d/r.json; exit 7";
     std::fs::create_dir(world.path("d")).unwrap();
-    world.run(&["run", "site", "--report", "d/r.json", "sh", "-c", job]).is(7, "could not be written");
+    world
+        .run(&["run", "site", "--report", "d/r.json", "sh", "-c", job])
+        .is(7, "")
+        .names(&["could not be written"]);
 }
 
 #[test]
@@ -91,7 +94,7 @@ fn a_pause_past_the_lease_is_not_called_in_time() {
     run.signal(Signal::STOP);
     pause(Duration::from_millis(2500));
     run.signal(Signal::CONT);
-    let ended = run.ended().is(75, "site");
+    let ended = run.ended().is(75, "run.stop_expired");
     assert!(!ended.err.contains("before anyone else"), "{ended:#?}");
     let taken = ended.err.contains("is not ours any more");
     let paused =
@@ -110,7 +113,7 @@ fn a_job_that_has_ended_is_not_said_to_be_stopped() {
     until("the end of the job", || (!lives(job)).then_some(()));
     pause(Duration::from_millis(2500));
     run.signal(Signal::CONT);
-    run.ended().is(75, "The job ended after").lacks("topping the job").lacks("was stopped");
+    run.ended().is(75, "run.stop_expired").lacks("topping the job").lacks("was stopped");
 }
 
 #[test]
@@ -119,44 +122,55 @@ fn messages_name_the_lease_that_was_granted() {
     let mut first = world.start(&["run", "a", "sh", "-c", "echo up; exec sleep 60"]);
     assert_eq!(first.line(), "up");
     let args = ["run", "a", "--or", "b", "--max-run", "200ms", "sleep", "60"];
-    world.run(&args).is(143, "b ran longer than 200ms");
+    world.run(&args).is(143, "run.stop_max_run").names(&["200ms"]);
     let mut second = world.start(&["run", "b", "sh", "-c", "echo up; exec sleep 60"]);
     assert_eq!(second.line(), "up");
     world
         .run(&["run", "a", "--or", "b", "true"])
         .is(0, "skipped a: a, b are all busy; ")
-        .is(0, " is held by ");
-    world.run(&["run", "a", "--wait", "100ms", "true"]).is(0, "skipped a after waiting 100ms: held by ");
-    world.run(&["run", "a", "--job", "nightly", "true"]).is(0, "skipped nightly: a is held by ");
+        .is(0, "")
+        .names(&[" is held by "]);
+    world
+        .run(&["run", "a", "--wait", "100ms", "true"])
+        .is(0, "")
+        .names(&["skipped a after waiting 100ms: held by "]);
+    world.run(&["run", "a", "--job", "nightly", "true"]).is(0, "").names(&["skipped nightly: a is held by "]);
 }
 
 #[test]
 fn use_makes_a_store_and_says_where_it_does_not_count() {
     let world = World::new();
     let url = format!("dir:{}", world.at("leases"));
-    world.run(&["use", &url]).is(0, "created; it works (a test record was written and compared); saved to ");
-    let again = world.run(&["use", &url]).is(0, "leases works (a test record");
+    world.run(&["use", &url]).is(0, "use_store.created");
+    let again = world.run(&["use", &url]).is(0, "").names(&["leases works (a test record"]);
     assert!(!again.err.contains("not used"), "{again:#?}");
     world.run(&["run", "site", "true"]).quiet();
     assert!(world.run(&["-v", "status"]).out.starts_with(&format!("store: {url}\nLEASE")));
     let mut command = world.command(&["use", &url]);
     command.env("LEASEHOLD_STORE", "sqlite:x");
-    crate::world::Ended::from(command.output().unwrap()).is(0, "not used: LEASEHOLD_STORE comes first");
+    crate::world::Ended::from(command.output().unwrap())
+        .is(0, "")
+        .names(&["not used: LEASEHOLD_STORE comes first"]);
     world.write("leasehold.toml", "store = \"sqlite:x\"\n");
-    world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
+    world.run(&["use", &url]).is(0, "").names(&["not used: ./leasehold.toml comes first"]);
     world.write("leasehold.toml", "nonsense");
-    world.run(&["use", &url]).is(0, "not used: ./leasehold.toml comes first");
+    world.run(&["use", &url]).is(0, "").names(&["not used: ./leasehold.toml comes first"]);
     // The way back.
     std::fs::remove_file(world.path("leasehold.toml")).unwrap();
-    world.run(&["use", "sqlite:"]).is(0, "state/leasehold/").is(0, "until now it was dir:");
+    world
+        .run(&["use", "sqlite:"])
+        .is(0, "use_store.before")
+        .names(&["state/leasehold/"])
+        .is(0, "use_store.before");
     // A store that is none leaves the configuration as it is.
     world
         .unchanged(|| world.run(&["use", "dir:/proc/none"]))
-        .is(78, "Nothing was written to your configuration");
+        .is(78, "")
+        .names(&["Nothing was written to your configuration"]);
     // A configuration that cannot be read is not replaced.
     let config = world.path(".config/leasehold/config.toml");
     std::fs::write(&config, b"# \xff\n").unwrap();
-    world.unchanged(|| world.run(&["use", &url])).is(78, "it was not replaced");
+    world.unchanged(|| world.run(&["use", &url])).is(78, "use_store.not_readable");
 }
 
 /// The project says where its leases are: whoever does as a run of it advises makes that store, and moves no other job.
@@ -164,14 +178,18 @@ fn use_makes_a_store_and_says_where_it_does_not_count() {
 fn use_leaves_the_configuration_alone_where_the_project_names_the_store() {
     let world = World::new();
     let others = format!("sqlite:{}", world.at("others.db"));
-    world.run(&["use", &others]).is(0, "saved to");
+    world.run(&["use", &others]).is(0, "").names(&["saved to"]);
     let config = || std::fs::read_to_string(world.path(".config/leasehold/config.toml")).unwrap();
     let before = config();
     let file = world.write("leasehold.toml", "store = \"dir:st\"\n");
     let url = format!("dir:{}", world.at("st"));
-    world.run(&["run", "site", "true"]).is(69, &format!("First time? leasehold use {url}"));
+    world
+        .run(&["run", "site", "true"])
+        .is(69, "config.no_store")
+        .names(&[&format!("First time? leasehold use {url}")]);
     let made = format!("{} names it, and your configuration stays as it is", file.display());
-    let used = world.run(&["use", &url]).is(0, "created; it works").is(0, &made);
+    let used =
+        world.run(&["use", &url]).is(0, "use_store.created").is(0, "use_store.created").names(&[&made]);
     used.lacks("not used").lacks("until now");
     world.run(&["run", "site", "true"]).quiet();
     let used = world.run(&["--json", "use", "dir:st/"]).is(0, "");
@@ -180,8 +198,9 @@ fn use_leaves_the_configuration_alone_where_the_project_names_the_store() {
     // The control: any other store is for the user, and does not count here.
     world
         .run(&["use", &format!("sqlite:{}", world.at("b.db"))])
-        .is(0, "saved to")
-        .is(0, "not used: ./leasehold.toml");
+        .is(0, "use_store.before")
+        .is(0, "use_store.before")
+        .names(&["./leasehold.toml"]);
     assert_ne!(config(), before);
 }
 
@@ -197,7 +216,7 @@ fn status_says_what_is_at_work_first_and_what_is_gone() {
     assert_eq!((&renewed["token"], &renewed["expires_in_s"]), (&1.into(), &90.0.into()));
     world.run(&["break", "b", "--wait", "100ms"]).is(11, "The request stands: it stops at its next renewal");
     assert_eq!(world.status(&[], "b")["state"], "revoked");
-    let broken = world.run(&["break", "a", "--take"]).is(0, "nobody else can run a until you release it");
+    let broken = world.run(&["break", "a", "--take"]).is(0, "break_lease.yours");
     assert!(broken.err.contains("or 90s have passed"), "{broken:#?}");
     for file in std::fs::read_dir(world.state()).unwrap().flatten() {
         if file.file_name().to_string_lossy().contains(".db") && file.path().is_file() {
@@ -218,7 +237,7 @@ fn the_manual_has_every_command() {
     }
     let one = world.run(&["man", "run"]).quiet().out;
     assert!(one.contains("max\\-run") && one.len() < all.len());
-    world.run(&["man", "nope"]).is(64, "there is no command");
+    world.run(&["man", "nope"]).is(64, "").names(&["there is no command"]);
 }
 
 #[test]

@@ -175,7 +175,7 @@ impl Lane {
     }
 
     fn release(&self, token: u64) {
-        self.ours(&["release", "site", "--token", &token.to_string()]).is(0, "released");
+        self.ours(&["release", "site", "--token", &token.to_string()]).is(0, "").names(&["released"]);
     }
 
     fn expire(&self, checker: &mut Checker) {

@@ -153,7 +153,7 @@ fn what_a_job_leaves_behind_is_ended_beside_children_we_already_had() {
     let living =
         [ours, ended.out.trim().parse().unwrap()].map(|pid| lives(pid).then(|| kill(pid, Signal::KILL)));
     assert_eq!(living, [Some(()), None], "{ended:#?}");
-    ended.is(0, "left");
+    ended.is(0, "run.left_behind");
 }
 
 #[test]
@@ -164,19 +164,19 @@ fn a_lease_through_a_server_is_a_lease() {
     assert_eq!((ran.code, ran.out.trim()), (0, "1"), "{ran:?}");
     let token = client(&world, &url, Some(PLAIN), &["acquire", "site", "--ttl", "60s"]).token();
     assert_eq!(token, 2);
-    client(&world, &url, Some(PLAIN), &["acquire", "site"]).is(11, "held by");
+    client(&world, &url, Some(PLAIN), &["acquire", "site"]).is(11, "").names(&["held by"]);
     // Whoever opens the store itself sees the same lease.
     let store = format!("sqlite:{}", world.at("served.db"));
     assert_eq!(world.status(&["--store", &store], "site")["token"], 2);
     // Only an admin takes it from a living holder.
     let refused = client(&world, &url, Some(PLAIN), &["break", "site", "--now"]);
-    let refused = refused.is(77, "only an admin bearer may take it").is(77, "site was not taken");
+    let refused = refused.is(77, "store.cannot_run").is(77, "store.cannot_run");
     assert!(!refused.err.contains("may still land") && !refused.err.contains("two machines"), "{refused:#?}");
     let taken = client(&world, &url, Some(ADMIN), &["break", "site", "--now"]);
     assert_eq!(taken.code, 0, "{taken:?}");
     // Within its prefix a sandbox may do what it likes, and nothing beside it.
     assert_eq!(client(&world, &url, Some(TEAM), &["run", "team-a/x", "--", "true"]).code, 0);
-    client(&world, &url, Some(TEAM), &["run", "site", "--", "true"]).is(77, "prefix");
+    client(&world, &url, Some(TEAM), &["run", "site", "--", "true"]).is(77, "store.cannot_run");
     let mine = client(&world, &url, Some(TEAM), &["--json", "status"]);
     assert!(mine.out.contains("team-a/x") && !mine.out.contains("\"site\""), "{mine:?}");
     server.signal(Signal::TERM);
@@ -199,7 +199,7 @@ fn what_may_have_landed_is_told() {
             let ended = client(&world, &through, None, &[verb, verb, "--token", &token]);
             assert!(strike.struck());
             match after_landing {
-                false => drop(ended.is(78, "it may have taken effect all the same, or may yet")),
+                false => drop(ended.is(78, "store.unconfirmed")),
                 true => drop(ended.is(0, done)),
             }
         }
@@ -218,7 +218,7 @@ fn a_bearer_with_a_prefix_can_have_jobs_that_are_due() {
     }
     // A key that is no name has a lease outside, unless it is given one.
     team(&["once", "team-a/order-7", "--", "true"]).is(0, "");
-    team(&["once", "team-a/Order 7", "--", "true"]).is(77, "prefix");
+    team(&["once", "team-a/Order 7", "--", "true"]).is(77, "store.cannot_run");
     team(&["run", "team-a/orders", "--key", "team-a/Order 7", "--", "true"]).is(0, "");
 }
 
@@ -237,7 +237,7 @@ fn a_bearer_with_a_prefix_can_have_gates() {
     };
     enter("team-a/mail").is(0, "");
     std::fs::remove_file(world.path("sent")).unwrap();
-    enter("mail").is(77, "prefix").is(77, "Nothing was run");
+    enter("mail").is(77, "").names(&["prefix"]).is(77, "").names(&["Nothing was run"]);
     assert!(!world.path("sent").exists());
 }
 
@@ -291,9 +291,7 @@ fn credentials_that_do_not_do() {
     let world = World::new();
     let Served { server, url } = serve(&world, true);
     let run = ["run", "site", "--", "echo", "ran"];
-    for (token, says) in
-        [(Some("wr0ng-canary-0123456789"), "does not know this bearer"), (None, "none was sent")]
-    {
+    for (token, says) in [(Some("wr0ng-canary-0123456789"), "store.cannot_run"), (None, "store.cannot_run")] {
         let ended = client(&world, &url, token, &run).is(77, says);
         assert!(ended.out.is_empty() && !ended.err.contains("canary"), "{ended:?}");
     }
@@ -302,20 +300,20 @@ fn credentials_that_do_not_do() {
         .env("LEASEHOLD_AUTH_FILE", world.at("nowhere"))
         .output()
         .unwrap();
-    Ended::from(missing).is(78, "does not exist");
-    let spaced = client(&world, &url, Some("two canary words"), &run).is(78, "one line");
+    Ended::from(missing).is(78, "").names(&["does not exist"]);
+    let spaced = client(&world, &url, Some("two canary words"), &run).is(78, "").names(&["one line"]);
     assert!(!spaced.err.contains("canary"), "{spaced:?}");
     let (_, port) = url.rsplit_once(':').unwrap();
     let named = client(&world, &format!("http://canary@127.0.0.1:{port}"), None, &run);
-    assert!(!named.is(78, "LEASEHOLD_AUTH_FILE").err.contains("canary"));
-    client(&world, "http://store.example", None, &run).is(78, "not encrypted");
+    assert!(!named.is(78, "").names(&["LEASEHOLD_AUTH_FILE"]).err.contains("canary"));
+    client(&world, "http://store.example", None, &run).is(78, "").names(&["not encrypted"]);
     // Nothing of all this ran, and the right token does.
     assert_eq!(client(&world, &url, Some(PLAIN), &run).out, "ran\n");
     server.signal(Signal::INT);
     let ended = server.ended();
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(!ended.err.contains("canary"), "{ended:?}");
-    client(&world, &url, Some(PLAIN), &run).is(69, "cannot be reached");
+    client(&world, &url, Some(PLAIN), &run).is(69, "store.cannot_run");
 }
 
 #[test]
@@ -327,26 +325,26 @@ fn a_server_that_would_not_be_safe_is_not_started() {
         args.extend(more);
         world.run(&args)
     };
-    serve(&[]).is(64, "--store-api");
-    serve(&["--store-api", "--listen", "0.0.0.0:0"]).is(78, "without --tokens");
-    serve(&["--store-api", "--listen", "nonsense"]).is(64, "nonsense");
+    serve(&[]).is(64, "serve.nothing_named");
+    serve(&["--store-api", "--listen", "0.0.0.0:0"]).is(78, "serve.tokens_needed");
+    serve(&["--store-api", "--listen", "nonsense"]).is(64, "step.not_executed");
     let tokens = world.write("tokens", "s3cret-canary-0123456789 *\n");
     let tokens = tokens.to_str().unwrap();
     std::fs::set_permissions(tokens, std::fs::Permissions::from_mode(0o644)).unwrap();
-    serve(&["--store-api", "--tokens", tokens]).is(77, "chmod 600");
+    serve(&["--store-api", "--tokens", tokens]).is(77, "serve.readable_tokens").names(&["600"]);
     secret(world.write("tokens", "short *\n").as_ref());
-    serve(&["--store-api", "--tokens", tokens]).is(78, ":1: a token has at least 16 characters");
-    serve(&["--store-api", "--tokens", &world.at("nowhere")]).is(78, "nowhere");
+    serve(&["--store-api", "--tokens", tokens]).is(78, "").names(&[":1: a token has at least 16 characters"]);
+    serve(&["--store-api", "--tokens", &world.at("nowhere")]).is(78, "").names(&["nowhere"]);
     // A port that somebody has.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    serve(&["--store-api", "--listen", &address]).is(78, "cannot listen");
+    serve(&["--store-api", "--listen", &address]).is(78, "items.bad_record");
     // A store that cannot be reached.
     drop(taken);
     let url = format!("http://{address}");
     world
         .run(&["--store", &url, "serve", "--store-api", "--listen", "127.0.0.1:0"])
-        .is(69, "cannot be reached");
+        .is(69, "store.cannot_run");
 }
 
 #[test]
@@ -411,11 +409,11 @@ fn a_reboot_of_the_server_ends_no_lease_of_a_client() {
         served.server.ended();
         reboot(&store);
         for lease in ["site", "asked-back"] {
-            here(&["acquire", lease]).is(11, "held by");
+            here(&["acquire", lease]).is(11, "").names(&["held by"]);
         }
         // Through the server too, as ever.
         let served = serve_store(&world, &store, false);
-        client(&world, &served.url, None, &["acquire", "site"]).is(11, "held by");
+        client(&world, &served.url, None, &["acquire", "site"]).is(11, "").names(&["held by"]);
         // Control: this is what a reboot looks like, where it can be told from a move to another machine.
         if std::fs::read_to_string("/etc/machine-id").is_ok_and(|id| id.trim().len() == 32) {
             assert_eq!(here(&["acquire", "local"]).token(), 2);

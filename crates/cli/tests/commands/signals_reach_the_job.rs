@@ -36,8 +36,8 @@ fn a_job_that_ends_well_when_it_is_stopped_did_not_do_its_work() {
     let world = World::new();
     let graceful = "trap 'exit 0' TERM; echo; while :; do tail -f /dev/null & wait; done";
     let args = ["once", "key", "--max-run", "300ms", "--grace", "20s", "sh", "-c", graceful];
-    world.run(&args).is(143, "--max-run").is(143, "was stopped half way");
-    world.run(&["once", "key", "true"]).is(79, "was stopped half way");
+    world.run(&args).is(143, "run.stop_max_run").is(143, "items.ended_unknown");
+    world.run(&["once", "key", "true"]).is(79, "items.unknown");
 }
 
 /// Whoever presses Ctrl-C is told what it means for the key, also with --quiet; not where the next run tries again.
@@ -82,7 +82,7 @@ fn off_a_terminal_the_whole_group_gets_each_of_them() {
     run.type_in("end\n");
     assert_eq!(run.line(), "6 signals", "each of them once");
     // The child outlives the parent and is ended with it.
-    run.ended().is(5, "left");
+    run.ended().is(5, "run.left_behind");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_command_that_dies_of_a_signal_is_recorded_as_killed() {
         let report = std::fs::read_to_string(world.path("report")).unwrap();
         assert!(report.contains(&format!(r#""outcome":"{outcome}""#)), "{signal:?} {script}: {report}");
         if outcome == "killed" {
-            world.run(&["once", "k", "--", "touch", "again"]).is(79, "was stopped half way");
+            world.run(&["once", "k", "--", "touch", "again"]).is(79, "items.unknown");
             world.run(&["once", "k", "--if-unknown", "retry", "--", "touch", "again"]).is(0, "");
         }
     }
@@ -148,7 +148,7 @@ fn interrupted_while_waiting_nothing_is_run() {
     let mut waiting = start(&world, &["-v", "run", "site", "--wait", "50s", "touch", "ran"]);
     waiting.said("waiting up to");
     waiting.signal(Signal::TERM);
-    waiting.ended().is(143, "interrupted before anything was run");
+    waiting.ended().is(143, "").names(&["interrupted before anything was run"]);
     assert!(!world.path("ran").exists());
     assert_eq!(world.status(&[], "site")["token"], 1);
 }
@@ -200,9 +200,13 @@ fn a_run_that_was_interrupted_is_not_called_done() {
     let mut run = Running::new(run);
     assert_eq!(run.line(), "up");
     run.signal(Signal::INT);
-    run.ended().is(130, "(exit 130), released").lacks("done");
-    world.run(&["-v", "run", "site", "sh", "-c", "exit 3"]).is(3, "(exit 3), released").lacks("done");
-    world.run(&["-v", "run", "site", "true"]).is(0, "site done in ");
+    run.ended().is(130, "").names(&["(exit 130), released"]).lacks("done");
+    world
+        .run(&["-v", "run", "site", "sh", "-c", "exit 3"])
+        .is(3, "")
+        .names(&["(exit 3), released"])
+        .lacks("done");
+    world.run(&["-v", "run", "site", "true"]).is(0, "").names(&["site done in "]);
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn a_frozen_run_is_refused_by_what_it_writes() {
         crate::world::until("its code is there", || Some(()).filter(|()| !read(&world, "code").is_empty()));
         assert_eq!(read(&world, "code"), "76\n", "{target}");
         zombie.signal(Signal::CONT);
-        let ended = zombie.ended().is(75, "lost site (token 1)");
+        let ended = zombie.ended().is(75, "targets.stale_write").names(&["1"]);
         let refused = "your token 1 is older than 2, already sealed for";
         assert!(ended.err.contains(refused), "{target}: {ended:#?}");
         assert!(!world.path("page").exists() && !world.path("site").exists(), "{target}: it landed");
@@ -84,27 +84,30 @@ fn bad_input_starts_nothing() {
     let run = |target: &str| world.run(&["run", "site", "--fence", target, "touch", "ran"]);
     run("file:today").is(0, "");
     fs::remove_file(world.path("ran")).unwrap();
-    run("page").is(78, "is not a target");
-    run("fiel:page").is(78, "Did you mean file:?");
-    run("file:").is(78, "Nothing was run");
+    run("page").is(78, "").names(&["is not a target"]);
+    run("fiel:page").is(78, "").names(&["Did you mean file:?"]);
+    run("file:").is(78, "").names(&["Nothing was run"]);
     for kind in ["file:", "tree:", "gate:./", "sqlite:"] {
-        run(&format!("{kind}nowhere/page#rows")).is(78, "does not exist");
+        run(&format!("{kind}nowhere/page#rows")).is(78, "").names(&["does not exist"]);
     }
-    run("file:{lese}").is(64, "did you mean {lease}?");
-    run("file:{date@Mars/Base}").is(64, "Mars/Base");
+    run("file:{lese}").is(64, "").names(&["did you mean {lease}?"]);
+    run("file:{date@Mars/Base}").is(64, "").names(&["Mars/Base"]);
     let other = ["run", "other", "--fence", "file:today", "touch", "ran"];
-    world.run(&other).is(78, "belongs to the lease site").is(78, "run it under site");
-    for (text, why) in [("", "the fence is empty"), ("{", "the fence is not readable")] {
+    world.run(&other).is(78, "targets.other_lease").is(78, "targets.other_lease");
+    for (text, why) in [("", "targets.bad_fence"), ("{", "targets.bad_fence")] {
         let before = world.write(".today.leasehold-fence", text);
-        run("file:today").is(79, why).is(79, "Nothing was run");
+        run("file:today").is(79, why).is(79, "targets.bad_fence");
         assert_eq!(fs::read_to_string(before).unwrap(), text);
     }
     assert!(!world.path("ran").exists());
-    world.sh(&job("echo x | LEASEHOLD write file:today")).is(64, "there is no run in the environment");
-    world.sh(&job("LEASEHOLD gate mail -- touch ran")).is(64, "there is no run in the environment");
+    world.sh(&job("echo x | LEASEHOLD write file:today")).is(64, "fenced.outside_a_run");
+    world
+        .sh(&job("LEASEHOLD gate mail -- touch ran"))
+        .is(64, "")
+        .names(&["there is no run in the environment"]);
     let never = job("echo x | LEASEHOLD write file:page");
-    world.run(&["run", "free", "sh", "-c", &never]).is(76, "--fence file:page");
-    world.run(&["fence", "enforce", "file:page"]).is(78, "has no fence yet");
+    world.run(&["run", "free", "sh", "-c", &never]).is(76, "targets.never_named");
+    world.run(&["fence", "enforce", "file:page"]).is(78, "").names(&["has no fence yet"]);
     assert!(!world.path("ran").exists() && !world.path("page").exists());
 }
 
@@ -117,10 +120,15 @@ fn a_rewound_store_is_noticed_by_the_fence() {
     let fence = read(&world, ".today.leasehold-fence").replace("\"token\":1,", "\"token\":9,");
     world.write(".today.leasehold-fence", &fence);
     fs::remove_file(world.path("ran")).unwrap();
-    world.run(&run).is(79, "was sealed with token 9").is(79, "rewound").is(79, "fence reset file:today");
+    world
+        .run(&run)
+        .is(79, "fenced.store_rewound")
+        .names(&["9"])
+        .is(79, "fenced.store_rewound")
+        .is(79, "fenced.store_rewound");
     assert!(!world.path("ran").exists());
     // What it names is the way out.
-    world.run(&["fence", "reset", "file:today"]).is(0, "is forgotten");
+    world.run(&["fence", "reset", "file:today"]).is(0, "fence.reset");
     world.run(&run).is(0, "");
 }
 
@@ -132,13 +140,13 @@ fn a_target_that_watches_lets_in_and_counts() {
         world.run(&[&["run", "site"], fence, &["sh", "-c", &script]].concat())
     };
     run(&["--fence", "file:page"], "one").is(0, "");
-    run(&[], "two").is(76, "was not announced");
-    world.run(&["fence", "observe", "file:page"]).is(0, "lets stale writes in");
-    run(&[], "three").is(0, "would have been refused (not-sealed)");
+    run(&[], "two").is(76, "targets.not_named");
+    world.run(&["fence", "observe", "file:page"]).is(0, "fence.observes");
+    run(&[], "three").is(0, "").names(&["would have been refused (not-sealed)"]);
     assert_eq!(read(&world, "page"), "three\n");
     assert_eq!(world.run(&["--json", "fence", "ls", "file:page"]).json()["let_in"].as_u64(), Some(1));
-    world.run(&["fence", "enforce", "file:page"]).is(0, "refuses stale writes");
-    run(&[], "four").is(76, "was not announced");
+    world.run(&["fence", "enforce", "file:page"]).is(0, "").names(&["refuses stale writes"]);
+    run(&[], "four").is(76, "targets.not_named");
 }
 
 #[test]
@@ -148,10 +156,14 @@ fn what_was_observed_is_enforced_by_the_next_run() {
     let keep = "env | grep ^LEASEHOLD >old";
     world
         .run(&["-v", "run", "site", "--fence", "file:page", "sh", "-c", keep])
-        .is(0, "fences file:page (atomic)");
+        .is(0, "")
+        .names(&["fences file:page (atomic)"]);
     let fresh = job("echo fresh | LEASEHOLD write file:page");
     world.run(&["run", "site", "--fence", "file:page", "sh", "-c", &fresh]).is(0, "");
-    world.sh(&job("set -a; . ./old; echo stale | LEASEHOLD write file:page")).is(76, "is older than 3");
+    world
+        .sh(&job("set -a; . ./old; echo stale | LEASEHOLD write file:page"))
+        .is(76, "targets.stale_write")
+        .names(&["3"]);
     assert_eq!(read(&world, "page"), "fresh\n");
 }
 
@@ -162,29 +174,37 @@ fn observing_changes_nothing_and_sees_what_happened() {
     observe(&["--fence", "file:page", "sh", "-c", "echo one >page; exit 3"]).is(3, "");
     observe(&["--fence", "file:page", "sh", "-c", "echo two >page"]).is(0, "");
     world.write("page", "somebody else's");
-    observe(&["--fence", "file:page", "true"]).is(0, "file:page changed since the run with token 2 left it");
+    observe(&["--fence", "file:page", "true"])
+        .is(0, "")
+        .names(&["file:page changed since the run with token 2 left it"]);
     // Busy, no store, a target that is none: it runs.
     let mut holder = world.start(&["run", "site", "sh", "-c", "echo; exec cat"]);
     holder.line();
-    observe(&["echo", "beside"]).is(0, "this run goes on beside it").is(0, "held by");
+    observe(&["echo", "beside"])
+        .is(0, "")
+        .names(&["this run goes on beside it"])
+        .is(0, "")
+        .names(&["held by"]);
     holder.ended();
     let down = ["--store", "postgres://x@127.0.0.1:1/x", "run", "site", "--observe", "echo", "alone"];
-    assert_eq!(world.run(&down).is(0, "goes on without one").out, "alone\n");
+    assert_eq!(world.run(&down).is(0, "items.bad_record").out, "alone\n");
     // Nor does it need a store that is found, or a place of its own.
     let unknown = ["--store", "nowhere:x", "run", "site", "--observe", "echo", "alone"];
-    assert_eq!(world.run(&unknown).is(0, "goes on without one").out, "alone\n");
+    assert_eq!(world.run(&unknown).is(0, "items.bad_record").out, "alone\n");
     let unmounted = format!("dir:{}", world.at("unmounted"));
     let args =
         ["--store", &unmounted, "run", "site", "--observe", "--report", "no/such/place", "echo", "alone"];
-    let ended = world.run(&args).is(0, "is the share mounted?").is(0, "its report could not be written");
+    let ended = world.run(&args).is(0, "config.no_store").is(0, "config.no_store");
     assert_eq!((ended.out.as_str(), world.path("unmounted").exists()), ("alone\n", false));
     let mut homeless = world.command(&["run", "site", "--observe", "echo", "alone"]);
     let homeless = crate::world::Ended::from(homeless.env_remove("HOME").output().unwrap());
-    assert_eq!(homeless.is(0, "Set HOME").is(0, "goes on without one").out, "alone\n");
+    assert_eq!(homeless.is(0, "items.bad_record").is(0, "items.bad_record").out, "alone\n");
     // A target that takes connections and never answers holds nobody up for long.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("git:http://{}/r.git", silent.local_addr().unwrap());
-    let ended = observe(&["--fence", &target, "echo", "on"]).is(0, "the targets did not answer within 10s");
+    let ended = observe(&["--fence", &target, "echo", "on"])
+        .is(0, "")
+        .names(&["the targets did not answer within 10s"]);
     assert_eq!(ended.out, "on\n");
     // A script without its first line, as a shell takes it; and nobody who is told when it ends.
     world.script("bare", "echo $0 $1");
@@ -199,7 +219,7 @@ fn observing_changes_nothing_and_sees_what_happened() {
         "exit 4",
     ]);
     crate::world::Ended::from(deaf.output().unwrap()).is(4, "");
-    observe(&["--fence", "file:nowhere/page", "echo"]).is(0, "does not exist");
+    observe(&["--fence", "file:nowhere/page", "echo"]).is(0, "").names(&["does not exist"]);
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
     assert_eq!(seen.lines().count(), 11, "{seen}");
     assert!(seen.contains("exit 3  no overlap seen") && seen.contains("changed since"), "{seen}");
@@ -243,10 +263,10 @@ fn what_a_dead_producer_left_is_not_published() {
     }
     let ended = run("LEASEHOLD --json write file:page -- false").is(1, said).json();
     assert_eq!((ended["outcome"].as_str(), ended["reason"].as_str()), (Some("failed"), Some("command")));
-    run("LEASEHOLD write file:page -- nosuchcommand").is(127, "Nothing was written");
-    run("LEASEHOLD write file:page --from page -- echo x").is(64, "--from");
+    run("LEASEHOLD write file:page -- nosuchcommand").is(127, "").names(&["Nothing was written"]);
+    run("LEASEHOLD write file:page --from page -- echo x").is(64, "step.not_executed");
     // What takes no stream lets go of the command, however long that would go on.
-    run("LEASEHOLD write tree:site -- sleep 1000").is(64, "--from");
+    run("LEASEHOLD write tree:site -- sleep 1000").is(64, "").names(&["--from"]);
     assert_eq!(read(&world, "page"), "whole\n");
     // And without a shell in between.
     let us = binary();
@@ -296,7 +316,7 @@ fn an_unreadable_fence_is_told_as_a_refusal() {
     let world = World::new();
     let script = job("echo '{' >.page.leasehold-fence; echo x | LEASEHOLD --json write file:page");
     let ended = world.run(&["run", "site", "--fence", "file:page", "sh", "-c", &script]);
-    let said = ended.is(79, "Nothing was written").json();
+    let said = ended.is(79, "targets.bad_fence").json();
     assert_eq!((said["outcome"].as_str(), said["reason"].as_str()), (Some("refused"), Some("bad_fence")));
     assert!(!world.path("page").exists());
 }

@@ -57,7 +57,7 @@ fn refused(there: &There) {
     for _ in 0..2 {
         world
             .run(&["--store", &store, "run", "site", "--fence", target, "touch", "ran"])
-            .is(78, "does not compare");
+            .is(78, "items.bad_record");
     }
     assert!(!world.path("ran").exists() && kept(&store).is_empty());
     let (code, said) = examined(&world, target);

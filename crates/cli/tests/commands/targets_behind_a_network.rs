@@ -56,7 +56,7 @@ fn written_inside_a_run_and_read_by_anybody() {
         let world = there.world();
         let run = |args: &[&str]| keeps_the_secret(world.run(args));
         let target = there.target.as_str();
-        run(&["read", target]).is(78, "Run the job that writes it");
+        run(&["read", target]).is(78, "").names(&["Run the job that writes it"]);
         let script =
             there.job("echo one | LEASEHOLD write TARGET && echo two | LEASEHOLD --json write TARGET");
         let said = run(&["run", "site", "--fence", target, "sh", "-c", &script]).is(0, "").json();
@@ -64,16 +64,16 @@ fn written_inside_a_run_and_read_by_anybody() {
         assert_eq!(run(&["read", target]).is(0, "").out, "two\n");
         run(&["read", target, "--to", "copy"]).is(0, "");
         assert_eq!(fs::read_to_string(world.path("copy")).unwrap(), "two\n");
-        run(&["read", target, "--to", "nowhere/copy"]).is(64, "nowhere/copy");
+        run(&["read", target, "--to", "nowhere/copy"]).is(64, "read.not_copied").names(&["nowhere/copy"]);
         let listed = run(&["--json", "fence", "ls", target]).json();
         assert_eq!((listed["class"].as_str(), listed["token"].as_u64()), (Some("atomic"), Some(1)));
-        run(&["run", "other", "--fence", target, "touch", "ran"]).is(78, "belongs to the lease site");
+        run(&["run", "other", "--fence", target, "touch", "ran"]).is(78, "targets.other_lease");
         assert!(!world.path("ran").exists());
         // Another user's embedded store is another store: the way out is named, and what was written stays.
         let moved = there.world();
         let seal = || keeps_the_secret(moved.run(&["run", "site", "--fence", target, "true"]));
-        seal().is(79, "leasehold fence reset");
-        run(&["fence", "reset", target]).is(0, "is forgotten (lease site, token 1)");
+        seal().is(79, "targets.other_history");
+        run(&["fence", "reset", target]).is(0, "fence.reset").names(&["1"]);
         assert_eq!(run(&["--json", "fence", "ls", target]).json()["token"].as_u64(), None);
         assert_eq!(run(&["read", target]).is(0, "").out, "two\n");
         seal().is(0, "");
@@ -104,7 +104,7 @@ fn a_frozen_run_is_refused() {
         });
         assert_eq!(fs::read_to_string(world.path("code")).unwrap(), "76\n", "{}", world.path("").display());
         zombie.signal(Signal::CONT);
-        let ended = keeps_the_secret(zombie.ended().is(75, "lost site (token 1)"));
+        let ended = keeps_the_secret(zombie.ended().is(75, "targets.stale_write").names(&["1"]));
         assert!(ended.err.contains("your token 1 is older than 2, already sealed for"), "{ended:#?}");
         keeps_the_secret(world.run(&["read", target])).is(78, "Run the job that writes it");
     }
@@ -126,7 +126,7 @@ fn bad_input_reaches_nothing() {
         ended.is(code, said);
         assert!(!world.path("ran").exists(), "{target}");
     }
-    world.run(&["read", "file:none"]).is(78, "is not there");
+    world.run(&["read", "file:none"]).is(78, "").names(&["is not there"]);
     world.write("page", "text");
     assert_eq!(world.run(&["read", "file:page"]).is(0, "").out, "text");
 }

@@ -27,16 +27,18 @@ fn whoever_moves_to_another_store_resets_the_fences() {
     for target in ["file:page", "tree:site", "gate:./mail"] {
         let run = |store: &str| world.run(&["--store", store, "run", "site", "--fence", target, "true"]);
         run(&old).is(0, "");
-        run(&new).is(79, &format!("leasehold fence reset {}:", target.split_once(':').unwrap().0));
+        run(&new)
+            .is(79, "targets.other_history")
+            .names(&[&format!("leasehold fence reset {}:", target.split_once(':').unwrap().0)]);
         // Not while somebody has it.
         let reset = job(&format!("LEASEHOLD --store '{new}' fence reset {target}"));
-        world.run(&["--store", &new, "run", "site", "--", "sh", "-c", &reset]).is(11, "Nothing was reset");
-        run(&new).is(79, "fence reset");
-        world.run(&["--store", &new, "fence", "reset", target]).is(0, "is forgotten (lease site, token");
-        world.run(&["--store", &new, "fence", "reset", target]).is(0, "nothing to reset");
+        world.run(&["--store", &new, "run", "site", "--", "sh", "-c", &reset]).is(11, "fence.held");
+        run(&new).is(79, "targets.other_history");
+        world.run(&["--store", &new, "fence", "reset", target]).is(0, "fence.reset");
+        world.run(&["--store", &new, "fence", "reset", target]).is(0, "").names(&["nothing to reset"]);
         run(&new).is(0, "");
         // Control: the fence holds again, now against the old store.
-        run(&old).is(79, "fence reset");
+        run(&old).is(79, "targets.other_history");
     }
 }
 
@@ -47,8 +49,7 @@ fn nothing_is_not_written_by_accident() {
     let page = || fs::read_to_string(world.path("page")).unwrap();
     within(&world, &["file:page"], "echo old | LEASEHOLD write file:page").is(0, "");
     for line in ["false | LEASEHOLD write file:page", "LEASEHOLD write file:page </dev/null"] {
-        within(&world, &["file:page"], line)
-            .is(64, "standard input was empty, so nothing was written to file:");
+        within(&world, &["file:page"], line).is(64, "write.empty");
         assert_eq!(page(), "old\n", "{line}");
     }
     within(&world, &["file:page"], "LEASEHOLD write file:page --from /dev/null").is(0, "");
@@ -63,7 +64,10 @@ fn a_home_that_nobody_expands_is_no_directory() {
             .run(&["run", "site", "--fence", target, "touch", "ran"])
             .is(78, "no shell expands after a colon");
     }
-    world.run(&["run", "site", "--fence", "sub/page", "touch", "ran"]).is(78, "For a file write file:PATH");
+    world
+        .run(&["run", "site", "--fence", "sub/page", "touch", "ran"])
+        .is(78, "")
+        .names(&["For a file write file:PATH"]);
     assert!(!world.path("ran").exists());
 }
 
@@ -132,7 +136,7 @@ fn a_reset_lets_nobody_in() {
     let other = world.store("dir");
     let line =
         format!("LEASEHOLD --store '{other}' fence reset file:page; echo x | LEASEHOLD write file:page");
-    within(&world, &["file:page"], &line).is(76, "never sealed");
+    within(&world, &["file:page"], &line).is(76, "fence.reset");
     assert!(!world.path("page").exists());
 }
 
@@ -147,9 +151,9 @@ fn what_does_not_fit_is_a_mistake_of_the_caller() {
         (
             "file:page",
             "env LEASE\"\"HOLD_GRANT=x LEASEHOLD write file:page </dev/null",
-            "Hand them on unchanged",
+            "fenced.bad_run_variables",
         ),
-        ("file:page", "LEASEHOLD --json read file:page", "no --json"),
+        ("file:page", "LEASEHOLD --json read file:page", "read.no_json"),
     ];
     for (target, line, said) in cases {
         within(&world, &[target], line).is(64, said);
@@ -163,7 +167,7 @@ fn what_does_not_fit_is_a_mistake_of_the_caller() {
 fn what_was_refused_leaves_nothing_beside_it() {
     let world = World::new();
     fs::create_dir(world.path("dir")).unwrap();
-    within(&world, &["file:dir"], "true").is(78, "is a directory");
+    within(&world, &["file:dir"], "true").is(78, "").names(&["is a directory"]);
     let left: Vec<_> = fs::read_dir(world.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_string_lossy().contains("leasehold-lock")), "{left:?}");
 }
@@ -175,8 +179,8 @@ fn one_broken_row_of_many_is_only_shown() {
     fs::write(world.path(".broken.leasehold-fence"), "{").unwrap();
     world.run(&["fence", "ls", "file:page", "file:broken"]).is(0, "");
     world.run(&["fence", "ls", "file:broken"]).is(79, "");
-    world.run(&["fence", "ls", "nope"]).is(78, "is not a target");
-    let read = world.run(&["read", "file:none"]).is(78, "is not there");
+    world.run(&["fence", "ls", "nope"]).is(78, "").names(&["is not a target"]);
+    let read = world.run(&["read", "file:none"]).is(78, "").names(&["is not there"]);
     assert!(!read.err.contains("Nothing was"), "{read:#?}");
 }
 
@@ -187,8 +191,8 @@ fn commands_below_commands_have_help() {
         let told = world.run(words).is(0, "");
         assert!(told.out.contains(words[1]) && told.out.len() > 100, "{told:#?}");
     }
-    world.run(&["help", "guard", "nope"]).is(64, "no command");
-    world.run(&["man", "guard", "nope"]).is(64, "no command");
+    world.run(&["help", "guard", "nope"]).is(64, "").names(&["no command"]);
+    world.run(&["man", "guard", "nope"]).is(64, "").names(&["no command"]);
 }
 
 /// Closing a directory may fail, on a network mount for one: no reason to break off.

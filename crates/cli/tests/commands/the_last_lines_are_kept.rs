@@ -118,7 +118,7 @@ fn a_job_that_is_stopped_says_what_it_was_at() {
 fn a_survivor_does_not_keep_the_run() {
     let world = World::new();
     let script = "setsid sleep 1000 & echo $! > pid; echo last; exit 4";
-    once(&world, &["--tail"], script).is(4, "left");
+    once(&world, &["--tail"], script).is(4, "run.left_behind");
     let pid = fs::read_to_string(world.path("pid")).unwrap().trim().parse().unwrap();
     assert!(!lives(pid));
     assert_eq!(item(&world)["said"], "last");
@@ -162,8 +162,7 @@ fn a_full_disk_does_not_end_the_job() {
     let world = World::new();
     let mut command: Command = world.command(&["once", "k", "--tail", "--", "sh", "-c", PRINTS]);
     command.stdout(File::options().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
-    Ended::from(command.output().unwrap())
-        .is(6, "not all that the command printed could be passed on: No space");
+    Ended::from(command.output().unwrap()).is(6, "items.bad_record");
     assert!(world.path("finished").exists());
     assert!(item(&world)["said"].as_str().unwrap().ends_with("line\nline"));
 }

@@ -133,7 +133,7 @@ fn the_newest_eight_are_kept_and_a_skip_leaves_nothing() {
         let held = ["run", "hello", "--", "sh", "-c", "echo here; read line"];
         let mut run = site.world.start(&site.args(&held));
         assert_eq!(run.line(), "here");
-        site.run(&["run", "hello", "--", "touch", "never"]).is(0, "skipped hello");
+        site.run(&["run", "hello", "--", "touch", "never"]).is(0, "").names(&["skipped hello"]);
         run.close_stdin();
         run.ended();
         let told = site.told(&["hello"]);
@@ -208,14 +208,14 @@ fn a_lease_that_was_asked_back_or_taken_is_told_of() {
         let mut run = site.world.start(&site.args(&job));
         assert_eq!(run.line(), "here");
         let token = site.run(&["-q", "break", "hello", "--take"]).token().to_string();
-        run.ended().is(75, "lost hello");
+        run.ended().is(75, "").names(&["lost hello"]);
         site.run(&["-q", "release", "hello", "--token", &token]).quiet();
         let lost = site.rows(&["--only", "lost"]);
         assert_eq!((lost.len(), &lost[0]["token"]), (1, &1.into()), "{lost:?}");
         let mut run = site.world.start(&site.args(&job));
         assert_eq!(run.line(), "here");
         let token = site.run(&["-q", "break", "--now", "--take", "hello"]).token().to_string();
-        run.ended().is(75, "lost hello");
+        run.ended().is(75, "").names(&["lost hello"]);
         site.run(&["-q", "release", "hello", "--token", &token]).quiet();
         assert_eq!(
             site.told(&["--only", "unknown,released"]),

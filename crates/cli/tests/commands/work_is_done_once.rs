@@ -26,16 +26,16 @@ fn once(world: &World, flags: &[&str]) -> Ended {
 fn a_key_is_done_once() {
     let world = World::new();
     once(&world, &[]).is(0, "");
-    once(&world, &[]).is(0, "skipped invoice 7: done by ");
-    let told = once(&world, &["-E", "9", "--report", "report"]).is(9, "done by");
+    once(&world, &[]).is(0, "").names(&["skipped invoice 7: done by "]);
+    let told = once(&world, &["-E", "9", "--report", "report"]).is(9, "").names(&["done by"]);
     assert!(told.out.is_empty());
     let report: serde_json::Value = serde_json::from_slice(&fs::read(world.path("report")).unwrap()).unwrap();
     assert_eq!((&report["outcome"], &report["reason"]), (&"skipped".into(), &"done".into()));
     assert_eq!(fs::read_to_string(world.path("done")).unwrap(), "invoice 7 1\n");
     // Under whichever lease.
-    world.run(&[&["run", "site", "--key", "invoice 7"][..], &JOB].concat()).is(0, "done by");
+    world.run(&[&["run", "site", "--key", "invoice 7"][..], &JOB].concat()).is(0, "").names(&["done by"]);
     // No token was spent on it.
-    assert!(world.run(&["--json", "status", "site"]).is(64, "unknown_name").out.is_empty());
+    assert!(world.run(&["--json", "status", "site"]).is(64, "").names(&["unknown_name"]).out.is_empty());
 }
 
 #[test]
@@ -46,13 +46,13 @@ fn what_fails_is_tried_again_and_then_waits_for_a_person() {
     for _ in 0..2 {
         fails(&["--attempts", "2"]).is(3, "");
     }
-    fails(&["--attempts", "2"]).is(79, "failed 2 times").is(79, "leasehold retry k");
+    fails(&["--attempts", "2"]).is(79, "items.quarantined").names(&["2"]).is(79, "items.quarantined");
     fails(&["--attempts", "3"]).is(3, "");
-    fails(&[]).is(79, "failed 3 times");
-    world.run(&["retry", "k"]).is(0, "may be run again");
+    fails(&[]).is(79, "items.quarantined").names(&["3"]);
+    world.run(&["retry", "k"]).is(0, "").names(&["may be run again"]);
     world.run(&["once", "k", "--", "true"]).is(0, "");
-    world.run(&["retry", "k"]).is(0, "left as it is: it is done");
-    world.run(&["retry", "other"]).is(64, "never begun");
+    world.run(&["retry", "k"]).is(0, "").names(&["left as it is: it is done"]);
+    world.run(&["retry", "other"]).is(64, "retry.no_record");
 }
 
 /// A wrapper that is killed in the middle of its job.
@@ -70,7 +70,7 @@ fn what_never_reported_is_not_run_again_unless_asked() {
     let world = World::new();
     killed_half_way(&world, &[]);
     let again = ["once", "k", "--", "touch", "again"];
-    world.run(&again).is(79, "never said how it ended").is(79, "leasehold retry k");
+    world.run(&again).is(79, "items.unknown").is(79, "items.unknown");
     assert!(!world.path("again").exists());
     let history = world.run(&["--json", "history", "k"]).is(0, "").json();
     assert_eq!((&history["outcome"], &history["attempt"]), (&"unknown".into(), &1.into()));
@@ -78,7 +78,7 @@ fn what_never_reported_is_not_run_again_unless_asked() {
     let retry = |keeps: &str| {
         world.run(&["once", "k", "--if-unknown", "retry", "--provider-keeps", keeps, "--", "touch", "again"])
     };
-    retry("1ms").is(79, "may have forgotten the key");
+    retry("1ms").is(79, "items.unknown");
     assert!(!world.path("again").exists());
     retry("1h").is(0, "");
     assert!(world.path("again").exists());
@@ -91,8 +91,8 @@ fn a_person_may_say_that_it_was_done() {
     let world = World::new();
     killed_half_way(&world, &[]);
     world.run(&["once", "k", "--", "touch", "again"]).is(79, "");
-    world.run(&["retry", "--done", "k"]).is(0, "recorded as done");
-    world.run(&["once", "k", "--", "touch", "again"]).is(0, "skipped k: done by");
+    world.run(&["retry", "--done", "k"]).is(0, "").names(&["recorded as done"]);
+    world.run(&["once", "k", "--", "touch", "again"]).is(0, "").names(&["skipped k: done by"]);
     assert!(!world.path("again").exists());
 }
 
@@ -101,9 +101,12 @@ fn a_run_at_work_is_left_alone() {
     let world = World::new();
     let mut run = world.start(&["once", "k", "--", "sh", "-c", "echo here; read line"]);
     assert_eq!(run.line(), "here");
-    world.run(&["once", "k", "--", "touch", "again"]).is(0, "held by");
-    world.run(&["run", "other", "--key", "k", "--", "touch", "again"]).is(0, "skipped k: in progress");
-    world.run(&["retry", "k"]).is(0, "a run is at it now");
+    world.run(&["once", "k", "--", "touch", "again"]).is(0, "").names(&["held by"]);
+    world
+        .run(&["run", "other", "--key", "k", "--", "touch", "again"])
+        .is(0, "")
+        .names(&["skipped k: in progress"]);
+    world.run(&["retry", "k"]).is(0, "items.bad_record");
     assert_eq!(world.run(&["--json", "history"]).json()["outcome"], "started");
     run.close_stdin();
     run.ended();
@@ -116,10 +119,10 @@ fn a_lost_lease_leaves_the_item_to_a_person() {
     let mut run = world.start(&["once", "k", "--ttl", "3s", "--", "sh", "-c", "echo here; exec sleep 60"]);
     assert_eq!(run.line(), "here");
     world.run(&["break", "k.once", "--now"]).is(0, "");
-    run.ended().is(75, "lost k.once");
+    run.ended().is(75, "items.ended_unknown");
     until("the lease that was taken is over", || {
         let ended = world.run(&["once", "k", "--", "touch", "again"]);
-        (ended.code == 79).then(|| ended.is(79, "stopped half way because its lease was lost"))
+        (ended.code == 79).then(|| ended.is(79, "items.unknown"))
     });
     assert!(!world.path("again").exists());
 }
@@ -130,14 +133,14 @@ fn slots_and_cooldowns_keep_the_second_run_off() {
     let job = ["--", "sh", "-c", "echo \"$LEASEHOLD_SLOT\" >> done"];
     let run = |flags: &[&str]| world.run(&[&["run", "site"], flags, &job].concat());
     run(&["--slot", "2026-11-16T14:45+09:00"]).is(0, "");
-    run(&["--slot", "2026-11-16T05:45:00Z"]).is(0, "skipped site@2026-11-16T05:45:00Z: done by");
+    run(&["--slot", "2026-11-16T05:45:00Z"]).is(0, "").names(&["skipped site@2026-11-16T05:45:00Z: done by"]);
     run(&["--slot", "2026-11-16T06:30Z"]).is(0, "");
     assert_eq!(executed(&world), 2);
     run(&["--slot", "2026-11-16T06:30Z", "--job", "other"]).is(0, "");
     assert_eq!(executed(&world), 3);
     world.run(&["run", "site", "--cooldown", "1h", "--", "false"]).is(1, "");
     run(&["--cooldown", "1h"]).is(0, "");
-    run(&["--cooldown", "1h"]).is(0, "within the cooldown of 1h");
+    run(&["--cooldown", "1h"]).is(0, "").names(&["within the cooldown of 1h"]);
     assert_eq!(executed(&world), 4);
     run(&["--cooldown", "1ms"]).is(0, "");
     assert_eq!(executed(&world), 5);
@@ -150,12 +153,13 @@ fn a_key_and_a_target_can_be_named_after_the_slot() {
     let run = |flags: &[&str]| world.run(&[&["run", "site"], flags, &job].concat());
     let slot = ["--slot", "2026-11-16T14:45+09:00", "--key", "{job}@{slot}"];
     run(&slot).is(0, "");
-    run(&slot).is(0, "skipped site@2026-11-16T05:45:00Z: done by");
+    run(&slot).is(0, "").names(&["skipped site@2026-11-16T05:45:00Z: done by"]);
     assert_eq!(fs::read_to_string(world.path("done")).unwrap(), "site@2026-11-16T05:45:00Z\n");
     let fence = format!("file:{}/{{slot}}.json", world.path("").display());
     world
         .run(&["run", "a", "-v", "--slot", "2026-11-16T05:45Z", "--fence", &fence, "true"])
-        .is(0, "2026-11-16T05:45:00Z.json");
+        .is(0, "")
+        .names(&["2026-11-16T05:45:00Z.json"]);
 }
 
 #[test]
@@ -163,16 +167,16 @@ fn bad_input_runs_nothing() {
     let world = World::new();
     let long = "x".repeat(300);
     for (flags, said) in [
-        (&["run", "a", "--slot", "yesterday"][..], "no time with an offset"),
-        (&["run", "a", "--slot", "2026-11-16T05:45"], "no time with an offset"),
-        (&["run", "a", "--slot", "2026-11-16T05:59:60Z"], "0 to 59"),
-        (&["run", "a", "--slot", "now/0s"], "whole number of seconds"),
-        (&["run", "a", "--keep", "1d"], "about a --key or a --slot"),
-        (&["run", "a", "--attempts", "3"], "about a --key or a --slot"),
-        (&["run", "a", "--cooldown", "1h", "--attempts", "3"], "about a --key or a --slot"),
-        (&["run", "a", "--tail"], "there is none"),
-        (&["run", "a", "--tail", "--observe"], "there is none"),
-        (&["run", "a", "--key", "k", "--provider-keeps", "1h"], "goes with --if-unknown retry"),
+        (&["run", "a", "--slot", "yesterday"][..], "items.bad_slot"),
+        (&["run", "a", "--slot", "2026-11-16T05:45"], "items.bad_slot"),
+        (&["run", "a", "--slot", "2026-11-16T05:59:60Z"], "items.bad_slot"),
+        (&["run", "a", "--slot", "now/0s"], "items.bad_slot"),
+        (&["run", "a", "--keep", "1d"], "items.no_item"),
+        (&["run", "a", "--attempts", "3"], "items.no_item"),
+        (&["run", "a", "--cooldown", "1h", "--attempts", "3"], "items.no_item"),
+        (&["run", "a", "--tail"], "items.no_item_to_tail"),
+        (&["run", "a", "--tail", "--observe"], "items.no_item_to_tail"),
+        (&["run", "a", "--key", "k", "--provider-keeps", "1h"], "items.lone_provider_keeps"),
         (&["run", "a", "--key", "{dat}"], "did you mean {date}?"),
         (&["run", "a", "--key", "{slot}"], "{slot} needs --slot"),
         (&["run", "a", "--fence", "file:{slot}"], "{slot} needs --slot"),
@@ -180,7 +184,7 @@ fn bad_input_runs_nothing() {
         (&["once", &long], "this one has 300"),
         (&["once", ""], "this one has 0"),
         (&["once", "{job}"], "means nothing in the key of once"),
-        (&["once", "k", "--attempts", "0"], "attempts"),
+        (&["once", "k", "--attempts", "0"], "step.not_executed"),
         (&["history", "--only", "okay"], "no outcome"),
     ] {
         let command: &[&str] = if flags[0] == "history" { &[] } else { &["--", "touch", "never"] };
@@ -215,7 +219,11 @@ fn steps_that_are_done_are_not_done_again() {
     let history = world.run(&["--json", "history"]).json();
     assert_eq!(history["steps"], serde_json::json!(["pick", "charge"]));
     world.write("go", "");
-    let second = once().is(0, "skipped step pick: done under token 1").is(0, "skipped step charge");
+    let second = once()
+        .is(0, "")
+        .names(&["skipped step pick: done under token 1"])
+        .is(0, "")
+        .names(&["skipped step charge"]);
     assert_eq!(second.out, "seven\n");
     assert_eq!(executed(&world), 2);
     assert_eq!(fs::read_dir(world.state().join("sockets")).unwrap().count(), 0);
@@ -243,14 +251,15 @@ fn steps_of_a_run_that_was_overtaken_are_refused() {
 #[test]
 fn a_step_needs_an_item() {
     let world = World::new();
-    world.run(&["step", "charge", "--", "touch", "never"]).is(64, "works inside a run with a key");
+    world.run(&["step", "charge", "--", "touch", "never"]).is(64, "step.no_item");
     let script = job("LEASEHOLD step charge -- touch never");
-    world.run(&["run", "site", "--", "sh", "-c", &script]).is(64, "works inside a run with a key");
+    world.run(&["run", "site", "--", "sh", "-c", &script]).is(64, "step.no_item");
     world
         .run(&["once", "k", "--", "sh", "-c", &job("LEASEHOLD step x -- no-such-thing")])
-        .is(127, "no-such-thing");
+        .is(127, "")
+        .names(&["no-such-thing"]);
     let twice = job("LEASEHOLD step x -- sh -c 'LEASEHOLD step x -- touch never'");
-    world.run(&["once", "k", "--", "sh", "-c", &twice]).is(64, "another process of this run is at it");
+    world.run(&["once", "k", "--", "sh", "-c", &twice]).is(64, "step.busy");
     assert!(!world.path("never").exists());
 }
 
@@ -261,10 +270,14 @@ fn a_step_that_printed_too_much_is_done_all_the_same() {
         "LEASEHOLD step y --keep-output -- sh -c 'echo >> done; head -c 9000 /dev/zero' | wc -c; test -e go",
     );
     let once = || world.run(&["once", "l", "--", "bash", "-o", "pipefail", "-c", &script]);
-    assert_eq!(once().is(1, "is done, but what it printed is not kept").out.trim(), "9000");
+    assert_eq!(once().is(1, "step.output_not_kept").out.trim(), "9000");
     world.write("go", "");
     assert_eq!(
-        once().is(0, "skipped step y: done under token 1; what it printed was not kept").out.trim(),
+        once()
+            .is(0, "")
+            .names(&["skipped step y: done under token 1; what it printed was not kept"])
+            .out
+            .trim(),
         "0"
     );
     assert_eq!(executed(&world), 1);
@@ -276,9 +289,7 @@ fn steps_never_crowd_out_the_ending() {
     let world = World::new();
     let script = job("echo here > all; for n in 1 2 3 4 5 6 7 8 9; do \
          LEASEHOLD step $n --keep-output -- sh -c 'echo >> done; head -c 8000 /dev/zero | tr \"\\0\" x' > /dev/null || exit 9; done");
-    let ended = world
-        .run(&["once", "l", "--", "sh", "-c", &script])
-        .is(0, "is recorded as done, but not what it printed");
+    let ended = world.run(&["once", "l", "--", "sh", "-c", &script]).is(0, "step.no_room_for_output");
     assert_eq!(ended.err.matches("nearly full").count(), 2, "{ended:#?}");
     let history = world.run(&["--json", "history"]).json();
     assert_eq!((&history["outcome"], executed(&world)), (&"ok".into(), 9), "{history}");
@@ -338,7 +349,7 @@ fn killed_at_every_write() {
                 .map(|step| (step, done(step)))
                 .collect();
             until("it is done", || (world.run(&command).code == 0).then_some(()));
-            world.run(&command).is(0, "skipped order: done by");
+            world.run(&command).is(0, "").names(&["skipped order: done by"]);
             let charged = fs::read_to_string(world.path("charged")).unwrap();
             assert_eq!(charged, "order/one\norder/two\n", "{call} {nth}");
             for (step, times) in recorded {
@@ -363,7 +374,7 @@ fn what_was_never_executed_may_be_begun_by_the_next() {
     run.signal(Signal::TERM);
     until("the wrapper has heard it", || pending(run.pid()).is_none().then_some(()));
     strike.release();
-    run.ended().is(143, "interrupted before anything was run");
+    run.ended().is(143, "").names(&["interrupted before anything was run"]);
     let history = world.run(&["--store", &url, "--json", "history", &key]).json();
     assert_eq!(history["outcome"], "planned", "{history}");
     world.run(&["--store", &url, "once", &key, "--", "touch", "now"]).is(0, "");
@@ -484,7 +495,7 @@ fn of_many_at_once_one_does_it() {
 #[test]
 fn why_it_did_or_did_not_run() {
     let world = World::new();
-    world.run(&["why", "site"]).is(64, "nothing is known of site");
+    world.run(&["why", "site"]).is(64, "").names(&["nothing is known of site"]);
     world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--", "true"]).is(0, "");
     world.run(&["run", "site", "--slot", "2026-11-16T06:30Z", "--", "false"]).is(1, "");
     let said = world.run(&["why", "site"]).is(0, "").out;

@@ -68,7 +68,7 @@ fn on_the_wire_to_a_server_that_does_not_compare() {
         assert!(strike.wait(PATIENCE), "it never pushed");
         scene.seal(34);
         strike.release();
-        zombie.ended().is(79, "the outcome of writing git:");
+        zombie.ended().is(79, "targets.write_in_doubt");
         assert_ne!(scene.yard.at(MAIN), "", "then there was nothing to find out");
         assert_eq!(scene.fence().fence.token.get(), 34);
     }

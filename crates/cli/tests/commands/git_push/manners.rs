@@ -9,26 +9,29 @@ use crate::schedules::handoff::{described, run};
 fn the_usual_arguments() {
     let scene = Scene::new(RepoAccess::File);
     scene.seal(1);
-    scene.push(1, &["-u", "origin", "main"]).is(0, "new branch");
-    scene.push(1, &["origin", "main:second", "main:also"]).is(0, "also");
+    scene.push(1, &["-u", "origin", "main"]).is(0, "").names(&["new branch"]);
+    scene.push(1, &["origin", "main:second", "main:also"]).is(0, "").names(&["also"]);
     assert_eq!(must(&scene.clone, &["rev-parse", "--abbrev-ref", "main@{upstream}"]), "origin/main");
     assert_eq!(scene.yard.at("refs/heads/second"), scene.yard.at(MAIN));
     must(&scene.clone, &["tag", "-a", "-m", "one", "v1"]);
-    scene.push(1, &["--tags"]).is(0, "v1");
-    scene.push(1, &["origin", ":second"]).is(0, "deleted");
+    scene.push(1, &["--tags"]).is(0, "").names(&["v1"]);
+    scene.push(1, &["origin", ":second"]).is(0, "").names(&["deleted"]);
     assert_eq!(scene.yard.at("refs/heads/second"), "");
     assert_eq!(scene.fence().fence.seq, 4);
     // Nothing to do, or nothing to be done: the fence stays.
-    scene.push(1, &["origin", "main"]).is(0, "up-to-date");
-    scene.push(1, &["--dry-run", "origin", "main:third"]).is(0, "third");
+    scene.push(1, &["origin", "main"]).is(0, "").names(&["up-to-date"]);
+    scene.push(1, &["--dry-run", "origin", "main:third"]).is(0, "").names(&["third"]);
     assert_eq!((scene.fence().fence.seq, scene.yard.at("refs/heads/third").as_str()), (4, ""));
     must(&scene.clone, &["commit", "--quiet", "--amend", "--allow-empty", "-m", "other"]);
     let old = scene.yard.at(MAIN);
-    scene.push(1, &[&format!("--force-with-lease=main:{old}"), "origin", "main"]).is(0, "forced update");
+    scene
+        .push(1, &[&format!("--force-with-lease=main:{old}"), "origin", "main"])
+        .is(0, "")
+        .names(&["forced update"]);
     must(&scene.yard.bare(), &["config", "receive.advertisePushOptions", "true"]);
     let hook = "#!/bin/sh\ncat >/dev/null\necho \"heard $GIT_PUSH_OPTION_0\"\n";
     script(&scene.yard.bare().join("hooks/pre-receive"), hook);
-    scene.push(1, &["-o", "a b", "origin", "main:with-option"]).is(0, "heard a b");
+    scene.push(1, &["-o", "a b", "origin", "main:with-option"]).is(0, "").names(&["heard a b"]);
     let ended = scene.push(1, &["--porcelain", "origin", "main:last"]).is(0, "");
     assert!(ended.out.contains("refs/heads/main:refs/heads/last\t[new branch]"), "{ended:?}");
 }
@@ -42,12 +45,12 @@ fn an_ordinary_rejection_is_not_a_refusal() {
     let other = scene.yard.clone("other", &scene.server.url());
     must(&other, &["push", "--quiet", "origin", "HEAD:main"]);
     scene.yard.commit(&scene.clone, "mine");
-    scene.push(1, &["origin", "main"]).is(1, "fetch first");
+    scene.push(1, &["origin", "main"]).is(1, "").names(&["fetch first"]);
     scene.seal(2);
-    scene.push(1, &["origin", "main"]).is(76, "your token 1 is older than 2");
+    scene.push(1, &["origin", "main"]).is(76, "targets.stale_write").names(&["1", "2"]);
     let hook = "#!/bin/sh\ncase $1 in refs/heads/*) echo 'not on Fridays' >&2; exit 1 ;; esac\n";
     script(&scene.yard.bare().join("hooks/update"), hook);
-    let said = scene.push(2, &["origin", "main:new"]).is(1, "not on Fridays");
+    let said = scene.push(2, &["origin", "main:new"]).is(1, "").names(&["not on Fridays"]);
     assert!(said.err.contains("[remote rejected] main -> new"), "{said:?}");
     assert_eq!(scene.fence().fence.seq, 0);
 }
@@ -57,18 +60,22 @@ fn what_is_missing_is_said() {
     let scene = Scene::new(RepoAccess::File);
     let mut bare = scene.world.command(&["push", "origin", "main"]);
     let ended: crate::world::Ended = bare.current_dir(&scene.clone).output().unwrap().into();
-    ended.is(64, "leasehold run NAME --fence git:origin");
-    scene.push(1, &["origin", "main"]).is(76, "was never sealed").is(76, "--fence git:file://");
+    ended.is(64, "push.outside_a_run");
+    scene
+        .push(1, &["origin", "main"])
+        .is(76, "targets.never_named")
+        .is(76, "targets.never_named")
+        .names(&["git:file://"]);
     scene.seal(1);
-    scene.push(2, &["origin", "main"]).is(76, "last sealed with 1");
+    scene.push(2, &["origin", "main"]).is(76, "targets.not_named").names(&["1"]);
     let ended =
         scene.push_in(&scene.clone, 1, &[]).args(["origin", "main"]).env("LEASEHOLD_LEASE", "blog").output();
-    crate::world::Ended::from(ended.unwrap()).is(76, "belongs to the lease site and you hold blog");
+    crate::world::Ended::from(ended.unwrap()).is(76, "targets.other_lease");
     assert_eq!(scene.yard.at(MAIN), "");
     // A rule as exact as ours would win, and the push would go past the fence.
     let key = format!("url.file://{}/elsewhere.git.pushInsteadOf", scene.yard.dir().display());
     must(&scene.clone, &["config", &key, &scene.server.url()]);
-    scene.push(1, &["origin", "main"]).is(78, "as exact as the one that would fence them");
+    scene.push(1, &["origin", "main"]).is(78, "push.sent_elsewhere");
 }
 
 /// Plain git in a run, by every name the repository has; each push counts at the fence.
@@ -132,7 +139,7 @@ fn a_run_inside_a_run_is_not_let_past() {
         "'{}' run other --fence '{second}' -- git push origin main || echo refused >&2",
         bin.display()
     );
-    scene.job(&[], &script).is(0, "belongs to the lease site and you hold other").is(0, "refused");
+    scene.job(&[], &script).is(0, "targets.other_lease").is(0, "targets.other_lease");
     assert_eq!(scene.yard.at(MAIN), "");
 }
 
@@ -149,7 +156,10 @@ fn a_push_that_goes_round_is_noticed() {
     scene.job(&[], path).quiet();
     assert_eq!(scene.fence().fence.seq, 1);
     let round = "env -i PATH=\"$PATH\" git push -q origin main:past";
-    let ended = scene.job(&[], round).is(0, "a push went round the fence of git:origin: refs/heads/past is");
+    let ended = scene
+        .job(&[], round)
+        .is(0, "")
+        .names(&["a push went round the fence of git:origin: refs/heads/past is"]);
     assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
     assert_eq!(scene.fence().fence.seq, 0);
 }

@@ -38,7 +38,7 @@ fn what_is_wrong_is_told_with_its_line() {
     }
     // The control: the same file in order is taken.
     site.jobs("a", &job("site", RARE, "catch_up = 3", NOTE));
-    site.tick("a").is(0, "is new on");
+    site.tick("a").is(0, "items.bad_record");
     assert!(site.agenda("site").is_some());
 }
 
@@ -55,7 +55,7 @@ fn a_program_that_is_not_there_is_told_before_anything_starts() {
     site.run("a", &["plan"]).is(0, "");
     assert!(site.agenda("site").is_none());
     site.world.script("a/publish.sh", "#!/bin/sh\n");
-    site.tick("a").is(0, "is new on");
+    site.tick("a").is(0, "items.bad_record");
     assert!(site.agenda("site").is_some());
 }
 

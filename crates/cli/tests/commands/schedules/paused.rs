@@ -11,11 +11,11 @@ fn what_is_due_during_a_pause_is_one_range() {
     let site = Site::with(&job("often", "every = \"1s\"", "", NOTE));
     let daemon = site.daemon("a");
     until("it runs", || (!site.runs("a").is_empty()).then_some(()));
-    site.run("a", &["pause", "often"]).is(0, "often is paused");
+    site.run("a", &["pause", "often"]).is(0, "pause.paused");
     let dropped = || site.agenda("often").unwrap().dropped;
     until("three were dropped", || dropped().iter().any(|range| range.count >= 3).then_some(()));
     let ran = site.runs("a");
-    site.run("a", &["resume", "often"]).is(0, "often goes on");
+    site.run("a", &["resume", "often"]).is(0, "").names(&["often goes on"]);
     until("it goes on", || (site.runs("a").len() >= ran.len() + 2).then_some(()));
     drained(daemon);
     let ranges: Vec<_> = dropped().into_iter().filter(|range| range.why == DropReason::Paused).collect();
@@ -32,9 +32,9 @@ fn what_is_due_during_a_pause_is_one_range() {
 #[test]
 fn a_pause_counts_although_nobody_looked() {
     let site = Site::with(&job("rare", RARE, "", NOTE));
-    site.run("a", &["pause", "rare"]).is(0, "rare is paused");
+    site.run("a", &["pause", "rare"]).is(0, "pause.paused");
     let slot = site.make_due("rare");
-    site.run("a", &["resume", "rare"]).is(0, "rare goes on");
+    site.run("a", &["resume", "rare"]).is(0, "").names(&["rare goes on"]);
     site.tick("a").is(0, "");
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
     let dropped = site.agenda("rare").unwrap().dropped;
@@ -50,7 +50,7 @@ fn a_pause_counts_although_nobody_looked() {
 fn only_jobs_that_are_there_can_be_paused() {
     let site = Site::with(&job("rare", RARE, "", NOTE));
     for command in ["pause", "resume"] {
-        site.run("a", &[command, "rear"]).is(64, "no machine has loaded a job rear");
+        site.run("a", &[command, "rear"]).is(64, "pause.not_loaded");
     }
     assert!(site.agenda("rear").is_none());
     site.run("a", &["pause", "rare"]).is(0, "");
@@ -64,7 +64,7 @@ fn a_changed_schedule_has_no_past() {
     site.rewind("rare", rare_slot() - 1);
     site.jobs("a", &job("rare", "every = \"1h\"", "catch_up = 5", NOTE));
     let before = now();
-    site.run("a", &["-v", "tick"]).is(0, "rare has another schedule now (it was every 8784h)");
+    site.run("a", &["-v", "tick"]).is(0, "daemon.rescheduled").names(&["8784h"]);
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
     assert!(site.agenda("rare").unwrap().settled >= before);
     // The control: what becomes due by the new one is run.

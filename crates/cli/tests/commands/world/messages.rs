@@ -111,9 +111,14 @@ fn read(page: &str) -> Vec<Sentence> {
     found
 }
 
+/// A sentence of less fixed text than this is like too many others.
+const LEAST: usize = 6;
+
 /// The messages of these lines: the sentence of most fixed text for each.
 pub fn named<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<&'static str> {
-    let best = |line: &str| sentences().iter().filter(|s| s.is(line)).max_by_key(|s| s.weight());
+    let best = |line: &str| {
+        sentences().iter().filter(|s| s.weight() >= LEAST && s.is(line)).max_by_key(|s| s.weight())
+    };
     lines.filter_map(|line| best(&plain(line)).map(|sentence| sentence.name.as_str())).collect()
 }
 

@@ -90,37 +90,25 @@ impl Ended {
 
     /// What it said names these: tokens, files, numbers. Not for words of a sentence.
     #[track_caller]
-    pub fn names(self, facts: &[&str]) -> Self {
-        let missing: Vec<_> = facts.iter().filter(|fact| !self.err.contains(**fact)).collect();
+    pub fn names(self, facts: &[impl AsRef<str>]) -> Self {
+        let sentence = facts.iter().map(AsRef::as_ref).find(|fact| fact.split_whitespace().count() > 6);
+        assert_eq!(sentence, None, "a sentence: assert the name of its message");
+        let missing: Vec<_> =
+            facts.iter().map(AsRef::as_ref).filter(|fact| !self.err.contains(*fact)).collect();
         assert!(missing.is_empty(), "should name {missing:?}: {self:#?}");
         self
     }
 
-    /// Exit code, and which message of `docs/messages.md` was said on stderr; of none, if it is empty.
+    /// Exit code, and which message of `docs/messages.md` was said on stderr, or a fact in it; nothing, if it is empty.
     #[track_caller]
     pub fn is(self, code: i32, message: &str) -> Self {
         assert_eq!(self.code, code, "{self:#?}");
-        let said = messages::named(self.err.lines());
-        if !message.is_empty() && !said.contains(&message) {
-            let place = std::panic::Location::caller();
-            match std::env::var_os("LEASEHOLD_MIGRATE") {
-                Some(path) if !messages::is_name(message) => {
-                    let line = serde_json::json!([
-                        place.file(),
-                        place.line(),
-                        place.column(),
-                        message,
-                        said,
-                        self.err,
-                        self.out
-                    ]);
-                    let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
-                    writeln!(file, "{line}").unwrap();
-                }
-                _ => panic!("should say {message}, said {said:?}: {self:#?}"),
-            }
+        if messages::is_name(message) {
+            let said = messages::named(self.err.lines());
+            assert!(said.contains(&message), "should say {message}, said {said:?}: {self:#?}");
+            return self;
         }
-        self
+        self.names(&[message])
     }
 
     /// It did not say this.
