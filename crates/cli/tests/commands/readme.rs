@@ -250,5 +250,5 @@ fn a_readme_that_lies_is_caught() {
     let printed = world.type_line("leasehold run site -- echo published", "");
     assert!(printed.contains("published") && !matches("published twice\n", &printed), "{printed}");
     let printed = world.type_line("leasehold run site -- sleep 60 &", "three words only");
-    assert!(printed.starts_with("leasehold: site token 2") && printed.ends_with('\n'), "{printed}");
+    assert!(printed.starts_with("leasehold: took site: token 2") && printed.ends_with('\n'), "{printed}");
 }
