@@ -8,7 +8,6 @@ use std::sync::Arc;
 use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
 use leasehold::core::name::Name;
 use leasehold::doctor;
-use leasehold::messages::Explanation;
 use leasehold::seen_tokens::{OtherStore, SeenTokens};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
@@ -52,8 +51,8 @@ fn env(name: &str) -> Option<OsString> {
 pub fn state_dir() -> Result<StateDir, Failed> {
     let checked = StateDir::locate(env).and_then(|dir| dir.ensure().map(|()| dir));
     checked.map_err(|e| match e.denied() {
-        true => Failed::new(FailKind::Denied, "denied", Explanation::of(e)),
-        false => Failed::config(Explanation::of(e)),
+        true => Failed::new(FailKind::Denied, "denied", e.explanation()),
+        false => Failed::config(e.explanation()),
     })
 }
 

@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_wrong_is_a_configuration_that_starts_nothing() {
-        let failed = Failed::from(BadFile("leasehold.toml:4: what is that".into()));
+        let failed = Failed::from(BadFile(Explanation::of("leasehold.toml:4: what is that")));
         assert_eq!((failed.code(), failed.word), (78, "config"));
         assert!(!failed.told.means.is_empty());
         assert_eq!(failed.of_a_look().told.means, "");

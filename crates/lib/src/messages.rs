@@ -41,18 +41,6 @@ impl Explanation {
     }
 }
 
-impl From<String> for Explanation {
-    fn from(what: String) -> Self {
-        Self::of(what)
-    }
-}
-
-impl From<&str> for Explanation {
-    fn from(what: &str) -> Self {
-        Self::of(what)
-    }
-}
-
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut before: Option<&str> = None;

@@ -43,7 +43,7 @@ pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
     let special = std::fs::metadata(path).is_ok_and(|file| !file.is_file() && !file.is_dir());
     if special {
         let path = path.display();
-        return Err(BadFile(format!("cannot read {path}: it is not a regular file").into()));
+        return Err(BadFile(Explanation::of(format!("cannot read {path}: it is not a regular file"))));
     }
     let why = match std::fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
@@ -57,7 +57,7 @@ pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
         Err(e) if e.kind() == ErrorKind::IsADirectory => "it is a directory".into(),
         Err(e) => e.to_string(),
     };
-    Err(BadFile(format!("cannot read {}: {why}", path.display()).into()))
+    Err(BadFile(Explanation::of(format!("cannot read {}: {why}", path.display()))))
 }
 
 /// The line of a byte.
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
 
     fn bad(&self, at: usize, what: &str) -> BadFile {
         let line = line(self.text.as_bytes(), at);
-        BadFile(format!("{}:{line}: {what}", self.path.display()).into())
+        BadFile(Explanation::of(format!("{}:{line}: {what}", self.path.display())))
     }
 }
 

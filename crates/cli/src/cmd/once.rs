@@ -2,6 +2,7 @@
 
 use leasehold::core::name::Name;
 use leasehold::ledger;
+use leasehold::messages::Explanation;
 use leasehold_run::placeholders::{Moment, filled, literal};
 
 use super::{item_args, run};
@@ -37,7 +38,7 @@ fn key(args: &OnceArgs) -> Result<String, Failed> {
             return Err(say::not_in_a_key(word));
         }
     }
-    let nobody = Name::new("once").map_err(|e| Failed::usage(e.to_string()))?;
+    let nobody = Name::new("once").map_err(|e| Failed::usage(Explanation::of(e)))?;
     let key = filled(&args.key, &nobody, &nobody, &Moment::at(super::now()))?;
     item_args::checked(key)
 }

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use leasehold::backends::git::remote_helper::{self, HelperNotice};
 use leasehold::backends::git::{hook, is_helper, url_rewrite};
+use leasehold::messages::Explanation;
 use leasehold::random;
 use leasehold::targets::TargetError;
 use serde_json::{Value, json};
@@ -142,7 +143,10 @@ impl PushReport {
         let code = value["code"].as_u64().and_then(|code| u8::try_from(code).ok())?;
         let text = |name: &str| value[name].as_str().unwrap_or_default();
         let word = WORDS.into_iter().find(|word| *word == text("word")).unwrap_or("push");
-        Some((Failed::new(FailKind::of(code), word, text("message")), text("outcome").into()))
+        Some((
+            Failed::new(FailKind::of(code), word, Explanation::of(text("message"))),
+            text("outcome").into(),
+        ))
     }
 }
 

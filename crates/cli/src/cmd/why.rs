@@ -13,6 +13,7 @@ use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Subject;
 use leasehold::core::ledger::job_record::{DroppedRange, JobRecord};
 use leasehold::core::name::Name;
+use leasehold::messages::Explanation;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::schedule::SlotError;
 use serde_json::json;
@@ -361,7 +362,7 @@ fn asked(time: &Understood, name: &str, job: Option<&Job>, now: Timestamp) -> Re
         None | Some(Err(SlotError::NotATime(_))) => Ok(AskedTime::At(plain()?)),
         Some(Ok(slot)) => Ok(AskedTime::At(slot.number())),
         Some(Err(none @ SlotError::NotASlot { .. })) => Ok(AskedTime::NoSlot(plain().ok(), none.to_string())),
-        Some(Err(unclear)) => Err(Failed::usage(unclear.to_string())),
+        Some(Err(unclear)) => Err(Failed::usage(Explanation::of(unclear))),
     }
 }
 
