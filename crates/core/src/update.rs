@@ -191,7 +191,7 @@ impl<R: Record> Update<R> {
                 self.open.extend(may_land.map(|(replaces, _)| replaces));
                 self.trouble = (last || failure.kind != FailureKind::Unreachable).then_some(failure);
             }
-            _ => self.trouble = last.then(busy),
+            (Cas::Conflict, _) | (Cas::Written { .. }, None) => self.trouble = last.then(busy),
         }
         UpdateNext::Read
     }
