@@ -239,7 +239,7 @@ fn a_file_says_what_is_new_on_its_store() {
     refused(in_file(&named, "first"), a);
     refused(in_file(&format!("{named}new_here = [\"sqlite:/other\"]\n"), "first"), a);
     in_file(&format!("new_here = [\"{a}\"]\n"), "first").is(78, "config.new_here_without_store");
-    for (wrong, said) in [("a.db", "what new_here gives"), ("sqlit:/a", "Did you mean sqlite:?")] {
+    for (wrong, said) in [("a.db", "the value of new_here"), ("sqlit:/a", "Did you mean sqlite:?")] {
         let ended = in_file(&format!("{named}new_here = [\"{a}\", \"{wrong}\"]\n"), "first").is(78, said);
         ended.is(78, "").names(&["leasehold.toml:2: "]);
     }

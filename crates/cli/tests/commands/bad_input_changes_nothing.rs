@@ -142,9 +142,9 @@ fn stores() {
             (&["--store", &at("dir", "text.db"), "run", "site", "true"], 78, "not a directory"),
             (&["use", "sqllite:/x"], 78, "Did you mean sqlite:?"),
             (&["use", "memory:"], 78, "only as long as one process"),
-            (&["use", "secret"], 78, "what the argument of use gives"),
-            (&["doctor", "secret"], 78, "what the argument of doctor gives"),
-            (&["doctor", "dir:x", "--also", "secret"], 78, "what --also gives"),
+            (&["use", "secret"], 78, "the argument of use is not"),
+            (&["doctor", "secret"], 78, "the argument of doctor is not"),
+            (&["doctor", "dir:x", "--also", "secret"], 78, "the value of --also"),
             (&["doctor", "sqlite:"], 78, "names no file"),
             (&["--store", "dir:~/x", "status"], 78, "write dir:$HOME/x"),
             (&["--store", "/srv/x", "status"], 78, "did you mean dir:/srv/x?"),
@@ -152,7 +152,7 @@ fn stores() {
             (&["--store", "postgre://u:secret@h/d", "status"], 78, "Did you mean postgres:?"),
             (&["--store", "host=h password=secret", "status"], 78, "connection string"),
             (&["--store", "host=h:1 password=secret", "status"], 78, "connection string"),
-            (&["--store", "secret", "status"], 78, "what --store gives"),
+            (&["--store", "secret", "status"], 78, "the value of --store"),
             (&["--store", "u:x@secret", "status"], 78, "\"u:\" is not a kind"),
             (&["--store", "/x?password=secret", "status"], 78, "no scheme"),
             (
@@ -256,10 +256,7 @@ fn configurations() {
         world.unchanged(|| world.run(&["run", "site", "true"])).is(78, said).names(&[named]);
     }
     std::fs::remove_file(world.path(".config/leasehold/config.toml")).unwrap();
-    refused(
-        &world,
-        &[(&["--config", "nope.toml", "run", "site", "true"], 78, "there is no configuration at nope.toml")],
-    );
+    refused(&world, &[(&["--config", "nope.toml", "run", "site", "true"], 78, "there is no nope.toml")]);
 }
 
 /// Whoever runs something by hand has nothing to do with the jobs.
