@@ -168,7 +168,7 @@ fn a_disk_that_stays_full_stops_the_job_in_time_and_is_told_once() {
     let mut held = world.start(&["run", "--ttl", "4s", "site", "sh", "-c", job]);
     assert_eq!(held.line(), "1");
     disk.fill();
-    let ended = held.ended().is(75, "run.renewal_failed").names(&["1"]);
+    let ended = held.ended().is(75, "run.renewal_failed");
     assert_eq!(ended.err.matches("a renewal failed").count(), 1, "{ended:#?}");
     assert!(ended.err.lines().count() <= 3, "{ended:#?}");
     disk.make_room();

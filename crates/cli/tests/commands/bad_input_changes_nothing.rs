@@ -147,7 +147,7 @@ fn stores() {
             (&["doctor", "dir:x", "--also", "secret"], 78, "the value of --also"),
             (&["doctor", "sqlite:"], 78, "names no file"),
             (&["--store", "dir:~/x", "status"], 78, "write dir:$HOME/x"),
-            (&["--store", "/srv/x", "status"], 78, "did you mean dir:/srv/x?"),
+            (&["--store", "/srv/x", "status"], 78, "Did you mean dir:/srv/x?"),
             (&["--store", "mysql://:secret@h", "status"], 78, "\"mysql:\" are not supported"),
             (&["--store", "postgre://u:secret@h/d", "status"], 78, "Did you mean postgres:?"),
             (&["--store", "host=h password=secret", "status"], 78, "connection string"),

@@ -30,7 +30,7 @@ fn renew_after_a_takeover_says_lost_and_release_is_no_error() {
     let first = world.run(&["acquire", "site", "--ttl", "1h"]).token().to_string();
     world.run(&["break", "site", "--now", "--take"]).is(0, "break_lease.yours");
     let old = ["--token", &first];
-    world.run(&[&["renew", "site"], &old[..]].concat()).is(75, "by_hand.lost").names(&["2"]);
+    world.run(&[&["renew", "site"], &old[..]].concat()).is(75, "by_hand.lost").names(&["token 2"]);
     world.run(&[&["release", "site"], &old[..]].concat()).is(0, "").names(&["holds it now (token 2)"]);
     assert_eq!(world.status(&[], "site")["state"], "held", "the new one is not touched");
     world.run(&["renew", "site", "--token", "2"]).is(0, "").names(&["renewed"]);
@@ -77,9 +77,9 @@ fn what_escaped_from_a_run_cannot_renew() {
         command.envs(vars.filter(|(name, _)| name.starts_with("LEASEHOLD_")));
         crate::world::Ended::from(command.output().unwrap())
     };
-    world.unchanged(|| renew(&["renew", "site"])).is(75, "by_hand.lost").names(&["1"]);
+    world.unchanged(|| renew(&["renew", "site"])).is(75, "by_hand.lost").names(&["token 1"]);
     world.run(&["acquire", "site"]).token();
-    world.unchanged(|| renew(&["renew", "site"])).is(75, "by_hand.lost").names(&["2"]);
+    world.unchanged(|| renew(&["renew", "site"])).is(75, "by_hand.lost").names(&["token 2"]);
     world.unchanged(|| renew(&["release", "site"])).is(0, "").names(&["holds it now (token 2)"]);
 }
 
@@ -182,7 +182,7 @@ fn what_had_run_out_is_said_when_it_is_given_back() {
     let world = World::new();
     let token = world.run(&["acquire", "site", "--ttl", "1s"]).token().to_string();
     until("the end of a short lease", || (world.status(&[], "site")["state"] == "expired").then_some(()));
-    world.run(&["release", "site", "--token", &token]).is(0, "by_hand.released_late").names(&["1"]);
+    world.run(&["release", "site", "--token", &token]).is(0, "by_hand.released_late").names(&["token 1"]);
     let token = world.run(&["acquire", "site"]).token().to_string();
     world
         .run(&["release", "site", "--token", &token])
@@ -272,7 +272,7 @@ fn breaking_at_once_leaves_it_free() {
     let broken = world.run(&["--json", "break", "site", "--now"]).is(0, "break_lease.released").json();
     assert_eq!(broken["outcome"], "freed");
     assert_eq!(world.status(&[], "site")["state"], "free");
-    world.run(&["renew", "site", "--token", "1"]).is(75, "by_hand.lost").names(&["2"]);
+    world.run(&["renew", "site", "--token", "1"]).is(75, "by_hand.lost").names(&["token 2"]);
     assert_eq!(world.run(&["acquire", "site"]).token(), 3);
 }
 

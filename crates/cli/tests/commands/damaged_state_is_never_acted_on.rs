@@ -224,7 +224,7 @@ fn a_store_that_lost_writes_or_vanished_needs_a_person() {
     for name in ["leases.db", "leases.db-wal", "leases.db-shm"] {
         let _ = fs::remove_file(world.state().join(name));
     }
-    world.run(&["run", "site", "touch", "ran"]).is(79, "store.vanished").names(&["4"]);
+    world.run(&["run", "site", "touch", "ran"]).is(79, "store.vanished").names(&["token 4"]);
     assert!(!world.path("ran").exists());
 }
 

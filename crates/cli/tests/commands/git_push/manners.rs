@@ -67,7 +67,7 @@ fn what_is_missing_is_said() {
         .is(76, "targets.never_named")
         .names(&["git:file://"]);
     scene.seal(1);
-    scene.push(2, &["origin", "main"]).is(76, "targets.not_named").names(&["1"]);
+    scene.push(2, &["origin", "main"]).is(76, "targets.not_named").names(&["token 1"]);
     let ended =
         scene.push_in(&scene.clone, 1, &[]).args(["origin", "main"]).env("LEASEHOLD_LEASE", "blog").output();
     crate::world::Ended::from(ended.unwrap()).is(76, "targets.other_lease");

@@ -188,7 +188,7 @@ fn what_changed_between_two_runs_is_observed() {
     assert_eq!(seen.out.matches("changed since").count(), 1, "{seen:?}");
 }
 
-/// Git cannot list what it has fetched: that is not "never sealed".
+/// Git cannot list what it has fetched: that is not "never fenced".
 #[test]
 fn a_fence_that_cannot_be_read_is_not_missing() {
     let mut scene = Scene::new(RepoAccess::File);
@@ -203,7 +203,7 @@ fn a_fence_that_cannot_be_read_is_not_missing() {
     scene.world.variables.push(("PATH".into(), path));
     let url = format!("git:{}", scene.server.url());
     let seen: Ended = scene.world.run(&["fence", "ls", &url]).is(79, "");
-    assert!(seen.out.contains("no memory") && !seen.out.contains("never sealed"), "{seen:?}");
+    assert!(seen.out.contains("no memory") && !seen.out.contains("never fenced"), "{seen:?}");
 }
 
 /// Housekeeping stays in the foreground inside a run, whatever the user has set: left behind, it would be
