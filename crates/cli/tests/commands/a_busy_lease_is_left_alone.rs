@@ -1,6 +1,6 @@
 //! Somebody holds the lease: the run is skipped, waits, or takes another one; it never gets in twice.
 
-use crate::world::{Running, World, kill, lives, until};
+use crate::world::{Running, World, kill, until};
 use leasehold::clock::boot_time;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -19,8 +19,8 @@ fn it_is_skipped_with_one_line() {
     let holder = holder(&world);
     let ended = world
         .run(&["run", "site", "--job", "publish", "touch", "ran"])
-        .is(0, "")
-        .names(&["leasehold: skipped publish: site is held by "]);
+        .is(0, "run.skipped")
+        .names(&["publish: site is held by "]);
     assert_eq!(ended.err.lines().count(), 1, "{ended:#?}");
     assert!(ended.err.contains(&format!("/{} (token 1)", holder.pid())), "{ended:#?}");
     assert!(ended.err.ends_with("(this machine only)\n"), "{ended:#?}");
@@ -77,8 +77,7 @@ fn a_skip_leaves_the_report_of_a_run() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(last).unwrap()["outcome"], "ok");
     world
         .run(&["run", "site", "--report-append", "no/such/place", "touch", "ran"])
-        .is(78, "")
-        .names(&["Nothing was run"]);
+        .is(78, "report.unwritable");
     assert!(!world.path("ran").exists());
 }
 
@@ -89,18 +88,18 @@ fn what_is_left_of_a_killed_run_is_named() {
     let mut holder =
         world.start(&["run", "site", "sh", "-c", "tail -f /dev/null >/dev/null 2>&1 & echo $!; wait"]);
     let left: u32 = holder.line().parse().unwrap();
-    world.run(&["run", "site", "true"]).is(0, "").names(&["skipped site: held by "]).lacks("wrapper");
+    world.run(&["run", "site", "true"]).is(0, "run.skipped").lacks("run.held_by_orphans");
     holder.signal(Signal::KILL);
     assert_eq!(holder.ended().code, 137);
-    let said = format!("its wrapper was killed, but {left} (tail -f /dev/null) of its job is still alive");
-    world.run(&["run", "site", "true"]).is(0, "").names(&[&said]);
-    world.run(&["acquire", "site"]).is(11, "").names(&[&said]);
+    let named = format!("{left} (tail -f /dev/null)");
+    world.run(&["run", "site", "true"]).is(0, "run.held_by_orphans").names(&[&named]);
+    world.run(&["acquire", "site"]).is(11, "run.held_by_orphans").names(&[&named]);
     kill(left, Signal::KILL);
-    until("nothing left of it", || (!lives(left)).then_some(()));
-    world.run(&["run", "site", "true"]).quiet();
+    // A dead process is seen until its parent has asked for it.
+    until("a free lease", || world.run(&["run", "site", "true"]).err.is_empty().then_some(()));
     // One that is held by hand has no wrapper.
     world.run(&["acquire", "site"]).is(0, "");
-    world.run(&["run", "site", "true"]).is(0, "").names(&["skipped site: held by "]).lacks("wrapper");
+    world.run(&["run", "site", "true"]).is(0, "run.skipped").lacks("run.held_by_orphans");
 }
 
 #[test]
@@ -108,11 +107,11 @@ fn waiting_gets_it_after_the_release() {
     let world = World::new();
     let mut first = holder(&world);
     let mut waiting = world.start(&["-v", "run", "site", "--wait", "55s", "sh", "-c", HOLD]);
-    waiting.said("waiting up to 55s for site: held by");
+    waiting.said("run.waiting");
     first.close_stdin();
     first.ended().quiet();
     assert_eq!(waiting.line(), "2");
-    waiting.ended().is(0, "site token 2");
+    waiting.ended().is(0, "run.took").names(&["site: token 2"]);
 }
 
 #[test]
@@ -141,7 +140,10 @@ fn another_lease_is_taken_if_one_is_named() {
     let ended = world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).quiet();
     assert_eq!(ended.out, "c site 1\n");
     world.run(&["acquire", "c"]).token();
-    world.run(&[&["run", "site", "--or", "b,c"], &show[..]].concat()).is(0, "site, b, c are all busy");
+    world
+        .run(&[&["run", "site", "--or", "b,c"], &show[..]].concat())
+        .is(0, "run.all_held")
+        .names(&["site, b, c"]);
     assert_eq!(world.status(&[], "site")["token"], 1);
 }
 

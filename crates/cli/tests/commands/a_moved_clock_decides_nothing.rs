@@ -86,7 +86,7 @@ impl Moved {
     fn nobody_gets_in_twice(&self) {
         for moved in [false, true] {
             let token = self.run(moved, &["acquire", "site", "--ttl", "10m"]).token();
-            let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "busy").json();
+            let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "held by").json();
             let left = other["expires_in_s"].as_f64().unwrap();
             // A coarse clock adds its seconds.
             assert!((300.0..=604.0).contains(&left), "{other}");
@@ -128,7 +128,7 @@ impl Moved {
             let token: u64 = holder.line().parse().unwrap();
             let end = boot_time().plus(self.short.max(Duration::from_secs(4)) + Duration::from_secs(3));
             until("longer than its TTL", || {
-                let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "busy").json();
+                let other = self.run(!moved, &["--json", "acquire", "site"]).is(11, "held by").json();
                 assert_eq!(other["token"], token);
                 pause(self.short / 5);
                 (boot_time() >= end).then_some(())

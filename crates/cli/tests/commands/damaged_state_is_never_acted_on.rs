@@ -72,10 +72,10 @@ fn a_state_directory_that_is_not_ours_alone_is_refused() {
     needs_root();
     let world = lived_in();
     chown(world.state(), Some(SOMEBODY), None).unwrap();
-    refuses(&world, 78, "belongs to user 12345, so another user could forge or remove leases");
+    refuses(&world, 78, "state.not_private").names(&["user 12345"]);
     chown(world.state(), Some(0), None).unwrap();
     mode(&world.state(), 0o770);
-    refuses(&world, 78, "can be written by others").is(78, "state.not_private").names(&["700"]);
+    refuses(&world, 78, "state.is_open").is(78, "state.close_it");
     mode(&world.state(), 0o700);
     world.run(&["run", "site", "true"]).quiet();
 }
@@ -161,9 +161,9 @@ fn a_damaged_database_is_left_as_it_is() {
     let db = world.state().join("leases.db");
     let keep = fs::read(&db).unwrap();
     fs::write(&db, "").unwrap();
-    refuses(&world, 78, "is empty, which a database never is");
+    refuses(&world, 78, "is empty");
     fs::write(&db, vec![b'x'; keep.len()]).unwrap();
-    refuses(&world, 78, "is not a database, and was left as it is");
+    refuses(&world, 78, "is not a database");
     let mut other = keep.clone();
     other[68..72].copy_from_slice(b"Oops");
     let log = fs::read(world.state().join("leases.db-wal")).unwrap();
@@ -220,11 +220,11 @@ fn a_store_that_lost_writes_or_vanished_needs_a_person() {
     copy(".local/state/leasehold", "backup");
     world.run(&["run", "site", "true"]).quiet();
     copy("backup", ".local/state/leasehold");
-    refuses(&world, 79, "says token 3 for site, but this machine has seen 4: the store was rewound");
+    refuses(&world, 79, "store.rewound").names(&["token 3", "4"]);
     for name in ["leases.db", "leases.db-wal", "leases.db-shm"] {
         let _ = fs::remove_file(world.state().join(name));
     }
-    world.run(&["run", "site", "touch", "ran"]).is(79, "store.vanished").names(&["4"]);
+    world.run(&["run", "site", "touch", "ran"]).is(79, "store.vanished").names(&["token 4"]);
     assert!(!world.path("ran").exists());
 }
 
@@ -264,9 +264,9 @@ fn records_that_must_not_be_acted_on() {
             rewrite(&store, |_| old.borrow().clone());
         }
         rewrite(&store, |body| body.replace("\"leasehold\":1", "\"leasehold\":3"));
-        world.unchanged(run).is(78, "items.bad_record");
+        world.unchanged(run).is(78, "store.newer_record");
         let release = ["--store", &store, "break", "site"];
-        world.unchanged(|| world.run(&release)).is(78, "items.bad_record");
+        world.unchanged(|| world.run(&release)).is(78, "store.newer_record");
         rewrite(&store, |body| body.replace("\"leasehold\":3", "\"leasehold\":1"));
         run().quiet();
     }

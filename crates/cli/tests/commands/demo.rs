@@ -96,10 +96,9 @@ fn the_facts() {
         assert_eq!((&refusal["token"], &refusal["sealed"]), (&1.into(), &2.into()), "{facts}");
         assert_eq!((&refusal["exit"], &refusal["reason"]), (&76.into(), &"stale".into()), "{facts}");
         let message = refusal["message"].as_str().unwrap();
-        assert!(
-            message.contains("your token 1 is older than 2, already sealed for file:today.txt"),
-            "{message}"
-        );
+        let named = crate::world::messages::named(message.lines());
+        assert_eq!(named, ["targets.stale_write"], "{message}");
+        assert!(message.contains("file:today.txt"), "{message}");
         assert_eq!((&with["wrapper"]["exit"], &with["wrapper"]["outcome"]), (&75.into(), &"lost".into()));
         assert_eq!(with["artefact"], "the figures of 10:00");
         assert_eq!(facts["without"]["artefact_before"], "the figures of 10:00");

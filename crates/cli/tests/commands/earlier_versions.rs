@@ -171,7 +171,7 @@ fn used(world: &World, store: &str, scheme: &str) {
         assert!(world.path(once).exists(), "{once}");
     }
     world.write("leasehold.toml", JOBS);
-    world.run(&["tick"]).lacks("is new on").lacks("format");
+    world.run(&["tick"]).lacks("daemon.new_job").lacks("daemon.new_jobs").lacks("format");
     world.run(&["pause", "nightly"]).is(0, "");
     world.run(&["resume", "nightly"]).is(0, "");
     says(&["plan"], "paused");

@@ -67,7 +67,7 @@ fn a_run_a_skip_and_a_hand_over() {
         let (holder, token, _) = on.hold("60s");
         assert_eq!(token, 3);
         on.run(&["run", "LEASE", "-E", "9", "true"]).is(9, "").names(&["token 3"]);
-        let busy = on.run(&["--json", "acquire", "LEASE"]).is(11, "busy").json();
+        let busy = on.run(&["--json", "acquire", "LEASE"]).is(11, "held by").json();
         let left = busy["expires_in_s"].as_f64().unwrap();
         assert!((20.0..=64.0).contains(&left), "{}: {busy}", place.name);
         let status = on.run(&["--json", "status", "LEASE"]).json();

@@ -354,7 +354,7 @@ fn its_fence_is_shown_changed_and_forgotten() {
     assert_eq!(shown, ["gate:mail", "gate", "site", "enforce"]);
     // One that watches lets in, and counts, who goes with the run's own gate as well as who did not name it.
     world.run(&["fence", "observe", "gate:mail"]).is(0, "");
-    enter(&["--fence", "gate:other"]).is(0, "").names(&["would have been refused (not-sealed)"]);
+    enter(&["--fence", "gate:other"]).is(0, "gate.would_be_refused").names(&["(not-sealed)"]);
     assert_eq!(world.run(&["--json", "fence", "ls", "gate:mail"]).json()["let_in"].as_u64(), Some(1));
     world.run(&["fence", "enforce", "gate:mail"]).is(0, "");
     assert_eq!(word(&enter(&["--fence", "gate:other"])), "not-sealed");
@@ -383,7 +383,7 @@ fn a_run_that_observes_asks_at_its_gate() {
         (!observe("true").ended().err.contains("held by")).then_some(())
     });
     first.type_in("go\n");
-    first.ended().is(0, "").names(&["would have been refused (stale)"]).is(0, "let in 1 write meanwhile");
+    first.ended().is(0, "gate.would_be_refused").is(0, "observe.accepted_write").names(&["(stale)"]);
     assert!(world.path("sent").exists());
 }
 
@@ -420,12 +420,12 @@ fn what_a_gate_does_not_do_is_said() {
     let world = World::new();
     let verbose = |fence: &str| world.run(&["-v", "run", "site", "--fence", fence, "true"]);
     verbose("gate:mail").is(0, "fenced.fences_gate");
-    verbose("gate:./mail").is(0, "for this machine only");
+    verbose("gate:./mail").is(0, "fenced.fences_lock_file");
     // Where machines share the store that is no matter of course.
     let place = place("redis");
     let (world, lease) = (place.world(), fresh("gate"));
     let gate = format!("gate:{lease}");
     let shared = |fence: &str| world.run(&["--store", &place.url(), "run", &lease, "--fence", fence, "true"]);
-    shared(&gate).is(0, "").lacks("only");
+    shared(&gate).is(0, "").lacks("fenced.lock_file_alone").lacks("only");
     shared("gate:./mail").is(0, "fenced.lock_file_alone");
 }

@@ -37,8 +37,8 @@ fn page(world: &World) -> String {
 fn newer_work_that_was_overwritten_is_told() {
     let world = World::new();
     let first = begin(&world, "echo stale >page");
-    observe(&world, "echo fresh >page").is(0, "").names(&["goes on beside it"]);
-    first.ended().is(0, "observe.overwrote").is(0, "observe.overwrote");
+    observe(&world, "echo fresh >page").is(0, "observe.overlap");
+    first.ended().is(0, "observe.overwrote").is(0, "observe.ran_beside");
     assert_eq!(page(&world), "stale\n");
     // The control: one after the other. Two that write nothing, and two that do.
     for job in ["true", "true", "echo three >page", "echo four >page"] {
@@ -57,13 +57,13 @@ fn an_overlap_is_told_from_both_sides() {
     let world = World::new();
     let first = begin(&world, "true");
     observe(&world, "echo fresh >page").is(0, "");
-    first.ended().is(0, "").names(&["beside this run"]).lacks("overwritten");
+    first.ended().is(0, "observe.ran_beside").lacks("observe.overwrote").lacks("observe.overwritten");
     assert_eq!(seen(&world), [["overlap"], ["overlap"]]);
     // The older one ends first, and the newer one has the last word.
     let first = begin(&world, "echo older >page");
     let second = begin(&world, "echo newer >page");
-    first.ended().is(0, "").names(&["beside this run"]).lacks("overwritten");
-    second.ended().is(0, "").names(&["goes on beside it"]).lacks("overwritten");
+    first.ended().is(0, "observe.ran_beside").lacks("observe.overwrote").lacks("observe.overwritten");
+    second.ended().is(0, "observe.overlap").lacks("observe.overwrote").lacks("observe.overwritten");
     assert_eq!(page(&world), "newer\n");
     // It has not: what it wrote is not there any more.
     let first = begin(&world, "echo older again >page");
@@ -74,7 +74,7 @@ fn an_overlap_is_told_from_both_sides() {
     assert_eq!(second.line(), "up");
     second.type_in("go\n");
     assert_eq!(second.line(), "wrote");
-    first.ended().is(0, "").names(&["beside this run"]);
+    first.ended().is(0, "observe.ran_beside");
     second.ended().is(0, "observe.overwritten");
     assert_eq!(page(&world), "older again\n");
     // The third had found what the newer one had left without a lease.
@@ -100,7 +100,7 @@ fn what_is_done_already_is_told_and_run() {
             world.run(&[&["run", "site"], observe, flags, &["--", "sh", "-c", job]].concat())
         };
         run(&["--observe"]).quiet();
-        run(&["--observe"]).is(0, "").names(&["would have been skipped: done by "]);
+        run(&["--observe"]).is(0, "observe.would_skip").names(&["done by "]);
         assert_eq!(seen(&world), [&[][..], &["skipped"]], "{flags:?}");
         let ran = fs::read_to_string(world.path("ran")).unwrap();
         let has = |name: &str| flags.contains(&name);
@@ -127,7 +127,7 @@ fn whatever_the_record_says_it_is_run() {
     };
     run(&["--observe"], "exit 3").is(3, "");
     assert_eq!(world.run(&["--json", "history", "k"]).quiet().json()["outcome"], "failed");
-    run(&["--observe"], "touch ran").is(0, "").names(&["would not have been run (quarantined, 79)"]);
+    run(&["--observe"], "touch ran").is(0, "observe.would_not_run").names(&["(quarantined, 79)"]);
     assert!(world.path("ran").exists());
     run(&[], "touch again").is(79, "");
     // Somebody has the lease: nothing is recorded, and what is known is told.
@@ -135,10 +135,9 @@ fn whatever_the_record_says_it_is_run() {
     let mut holder = world.start(&["run", "site", "sh", "-c", "echo up; exec cat"]);
     assert_eq!(holder.line(), "up");
     run(&["--observe"], "touch beside")
-        .is(0, "")
-        .names(&["goes on beside it"])
-        .is(0, "")
-        .names(&["would have been skipped: done by hand"]);
+        .is(0, "observe.overlap")
+        .is(0, "observe.would_skip")
+        .names(&["done by hand"]);
     assert!(world.path("beside").exists() && !world.path("again").exists());
     holder.ended().quiet();
     world.run(&["run", "site", "--observe", "--slot", "noon", "true"]).is(64, "items.bad_slot");

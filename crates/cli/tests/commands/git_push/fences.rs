@@ -34,8 +34,8 @@ fn a_rewound_store_is_noticed_by_the_fence() {
     let tree = must(&bare, &["rev-parse", &format!("{FENCE}^{{tree}}")]);
     let later = must(&bare, &["commit-tree", tree.trim(), "-m", &said]);
     must(&bare, &["update-ref", FENCE, later.trim()]);
-    let way_out = "fenced.store_rewound";
-    let ended = scene.job(&[], "touch ran").is(79, "fenced.store_rewound").names(&["9"]).is(79, way_out);
+    let way_out = "git push origin :refs/leasehold/fence";
+    let ended = scene.job(&[], "touch ran").is(79, "fenced.store_rewound").names(&["token 9", way_out]);
     assert!(!ended.err.contains("fence reset") && !scene.clone.join("ran").exists(), "{ended:#?}");
     must(&scene.clone, &way_out.split(' ').skip(1).collect::<Vec<_>>());
     scene.job(&[], "touch ran").is(0, "");

@@ -33,13 +33,12 @@ fn what_a_run_keeps_for_git_is_gone() {
     for push in ["git push origin main", &format!("'{}' push origin main", bin.display())] {
         let scene = tidy(RepoAccess::File);
         for (damage, refusal) in [
-            ("rm -rf \"$LEASEHOLD_GIT\"", "step.not_executed"),
-            ("echo '[' >\"$LEASEHOLD_GIT/targets.json\"", "step.not_executed"),
-            ("rm \"$LEASEHOLD_GIT/targets.json\"", "step.not_executed"),
+            ("rm -rf \"$LEASEHOLD_GIT\"", "gone"),
+            ("echo '[' >\"$LEASEHOLD_GIT/targets.json\"", "gone or damaged"),
+            ("rm \"$LEASEHOLD_GIT/targets.json\"", "gone or damaged"),
         ] {
             let ended = scene.job(&[], &format!("{damage}; {push} || echo refused >&2"));
-            let ended = ended.is(0, "step.not_executed").is(0, refusal).is(0, "step.not_executed");
-            ended.is(0, "step.not_executed");
+            ended.is(0, "refused").names(&[refusal, "Nothing was", "nobody can tell whether"]);
             assert_eq!(
                 (scene.yard.at(MAIN), scene.fence().fence.seq),
                 (String::new(), 0),
@@ -54,7 +53,7 @@ fn what_a_run_keeps_for_git_is_gone() {
 fn a_push_that_goes_round_is_noticed_without_notes() {
     let scene = tidy(RepoAccess::File);
     let round = "rm -rf \"$LEASEHOLD_GIT\"; env -i PATH=\"$PATH\" git push -q origin main:past";
-    scene.job(&[], round).is(0, "").names(&["a push went round the fence of git:origin: refs/heads/past is"]);
+    scene.job(&[], round).is(0, "").names(&["round the fence of git:origin: refs/heads/past"]);
 }
 
 /// Secrets of a URL are in no environment, and what holds them may go: the push is fenced, or refused.
@@ -68,7 +67,7 @@ fn a_url_with_a_secret() {
         scene.job(&[], script).quiet();
         assert_eq!(scene.fence().fence.seq, 2, "{user}");
         let gone = "rm -rf \"$LEASEHOLD_GIT\"; git push -q origin main:three || echo refused >&2";
-        let ended = scene.job(&[], gone).is(0, "step.not_executed").is(0, "step.not_executed");
+        let ended = scene.job(&[], gone).is(0, "refused").is(0, "Nothing was pushed");
         assert!(!ended.err.contains("s3cret"), "{ended:?}");
         assert_eq!(scene.yard.at("refs/heads/three"), "", "{user}");
         // A run inside the run, which does not go round in circles either.
@@ -78,7 +77,7 @@ fn a_url_with_a_secret() {
             crate::world::binary().display(),
             scene.yard.dir().display()
         );
-        scene.job(&[], &inner).is(0, "targets.other_lease").is(0, "targets.other_lease");
+        scene.job(&[], &inner).is(0, "targets.other_lease");
         // A neighbour that begins alike is reached.
         must(scene.yard.dir(), &["init", "--quiet", "--bare", "n.git"]);
         must(&scene.yard.dir().join("n.git"), &["config", "http.receivepack", "true"]);
@@ -98,8 +97,7 @@ fn leasehold_push_never_goes_past() {
     let scene = Scene::new(RepoAccess::File);
     scene.seal(1);
     let bare = scene.yard.bare();
-    let past =
-        |args: &[&str]| scene.push(1, args).is(78, "push.past_the_fence").is(78, "push.past_the_fence");
+    let past = |args: &[&str]| scene.push(1, args).is(78, "push.past_the_fence");
     std::os::unix::fs::symlink(&bare, scene.clone.join("linked")).unwrap();
     past(&["linked", "main"]);
     past(&["--repo=linked"]);
@@ -119,7 +117,7 @@ fn leasehold_push_never_goes_past() {
     );
     // Git's own complaints are its own.
     scene.push(1, &["origin", "nosuch"]).is(1, "").names(&["nosuch does not match any"]);
-    scene.push(1, &["--nonsense"]).is(129, "step.not_executed");
+    scene.push(1, &["--nonsense"]).is(129, "nonsense");
 }
 
 /// What the user allows git to speak is what the helper may speak.
@@ -162,7 +160,7 @@ fn observing_is_without_risk_where_the_hooks_are() {
     assert!(ok, "{text}");
     let ended =
         scene.job(&["--observe"], "git push -q origin main:again; leasehold-not-there 2>/dev/null || true");
-    ended.is(0, "").names(&["git:origin changed since the run with token 1 left it"]);
+    ended.is(0, "observe.changed").names(&["git:origin", "token 1"]);
     // A run that fences ends that for people. A run that observes has its turn there, and pushes through the fence.
     scene.job(&[], "git push -q origin main:fenced").quiet();
     let (ok, text) = by_hand(&scene.clone, "past");
@@ -181,8 +179,7 @@ fn what_changed_between_two_runs_is_observed() {
     scene.job(&["--observe"], "git push -q origin main").quiet();
     scene.job(&["--observe"], "git push -q origin main:two").quiet();
     must(&scene.clone, &["push", "--quiet", "origin", "main:person"]);
-    let changed = "git:origin changed since the run with token 2 left it";
-    scene.job(&["--observe"], "true").is(0, changed);
+    scene.job(&["--observe"], "true").is(0, "observe.changed").names(&["git:origin", "token 2"]);
     // A fenced push in between is no news: the fence knows of it.
     scene.job(&[], "git push -q origin main:fenced").quiet();
     scene.job(&["--observe"], "true").quiet();
@@ -191,7 +188,7 @@ fn what_changed_between_two_runs_is_observed() {
     assert_eq!(seen.out.matches("changed since").count(), 1, "{seen:?}");
 }
 
-/// Git cannot list what it has fetched: that is not "never sealed".
+/// Git cannot list what it has fetched: that is not "never fenced".
 #[test]
 fn a_fence_that_cannot_be_read_is_not_missing() {
     let mut scene = Scene::new(RepoAccess::File);
@@ -206,7 +203,7 @@ fn a_fence_that_cannot_be_read_is_not_missing() {
     scene.world.variables.push(("PATH".into(), path));
     let url = format!("git:{}", scene.server.url());
     let seen: Ended = scene.world.run(&["fence", "ls", &url]).is(79, "");
-    assert!(seen.out.contains("no memory") && !seen.out.contains("never sealed"), "{seen:?}");
+    assert!(seen.out.contains("no memory") && !seen.out.contains("never fenced"), "{seen:?}");
 }
 
 /// Housekeeping stays in the foreground inside a run, whatever the user has set: left behind, it would be

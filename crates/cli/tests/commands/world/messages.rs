@@ -57,6 +57,10 @@ impl Sentence {
         found && self.weight() >= 8
     }
 
+    fn is_heard(&self, line: &str) -> bool {
+        self.is(line) || self.is_in(line)
+    }
+
     /// How much of it is fixed.
     fn weight(&self) -> usize {
         self.texts[0].iter().map(String::len).sum()
@@ -127,10 +131,28 @@ pub fn is_name(what: &str) -> bool {
     sentences().iter().any(|sentence| sentence.name == what)
 }
 
+/// Whether this is like the name of a message, and none has it.
+pub fn is_meant_as_name(what: &str) -> bool {
+    let Some((catalogue, name)) = what.split_once('.') else { return false };
+    let named = |s: &Sentence| s.name.split_once('.').is_some_and(|(of, _)| of == catalogue);
+    let word = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    word && sentences().iter().any(named) && !is_name(what)
+}
+
+/// Whether a line of this text is this message, or contains it.
+pub fn hears(text: &str, name: &str) -> bool {
+    let sentence = sentences().iter().find(|sentence| sentence.name == name).unwrap();
+    text.lines().map(plain).any(|line| sentence.is_heard(&line))
+}
+
 /// Whether a text, which may end within a line, has said this message, or this fact.
 pub fn says(text: &str, what: &str) -> bool {
     let whole = &text[..text.rfind('\n').unwrap_or(0)];
-    if is_name(what) { named(whole.lines()).contains(&what) } else { text.contains(what) }
+    if is_name(what) {
+        named(whole.lines()).contains(&what) || hears(whole, what)
+    } else {
+        text.contains(what)
+    }
 }
 
 /// Without the program's name, or out of an error that was printed as JSON.
@@ -150,7 +172,7 @@ pub fn note_seen(text: &str) {
     static SEEN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut seen = SEEN.lock().unwrap();
     for line in text.lines().map(plain) {
-        for sentence in sentences().iter().filter(|s| s.is(&line) || s.is_in(&line)) {
+        for sentence in sentences().iter().filter(|s| s.is_heard(&line)) {
             if seen.insert(&sentence.name) {
                 std::fs::create_dir_all(seen_in()).unwrap();
                 let path = seen_in().join(std::process::id().to_string());
@@ -171,4 +193,12 @@ fn a_line_is_known_by_its_sentence() {
     assert!(page[1].is("x is bad. Nothing was run. Use: y") && page[1].is("x is bad. Use: y"));
     assert!(!page[1].is("x is bad") && !page[1].is("x is worse. Use: y"));
     assert!(page[0].is_in("at last skipped site: held"));
+}
+
+#[test]
+fn a_message_is_heard_within_a_line() {
+    assert!(hears("leasehold: took a: token 1 released here\nx\n", "run.released"));
+    assert!(!hears("leasehold: site is held\n", "run.released"));
+    assert!(is_meant_as_name("run.skiped") && !is_meant_as_name("run.skipped"));
+    assert!(!is_meant_as_name("leasehold.toml") && !is_meant_as_name("skipped"));
 }

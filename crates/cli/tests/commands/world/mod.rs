@@ -99,22 +99,29 @@ impl Ended {
         self
     }
 
-    /// Exit code, and which message of `docs/messages.md` was said on stderr, or a fact in it; nothing, if it is empty.
+    /// Exit code, and which message of `docs/messages.md` was said on stderr, perhaps within a line; or a fact in it.
     #[track_caller]
     pub fn is(self, code: i32, message: &str) -> Self {
         assert_eq!(self.code, code, "{self:#?}");
         if messages::is_name(message) {
             let said = messages::named(self.err.lines());
-            assert!(said.contains(&message), "should say {message}, said {said:?}: {self:#?}");
+            let says = said.contains(&message) || messages::hears(&self.err, message);
+            assert!(says, "should say {message}, said {said:?}: {self:#?}");
             return self;
         }
         self.names(&[message])
     }
 
-    /// It did not say this.
+    /// It did not say this message of `docs/messages.md`, not even within a line, or this fact.
     #[track_caller]
-    pub fn lacks(self, said: &str) -> Self {
-        assert!(!self.err.contains(said), "should not say {said:?}: {self:#?}");
+    pub fn lacks(self, what: &str) -> Self {
+        if messages::is_name(what) {
+            assert!(!messages::hears(&self.err, what), "should not say {what}: {self:#?}");
+            return self;
+        }
+        assert!(!messages::is_meant_as_name(what), "no message has the name {what}");
+        assert!(what.split_whitespace().count() <= 6, "a sentence: name its message");
+        assert!(!self.err.contains(what), "should not say {what:?}: {self:#?}");
         self
     }
 
