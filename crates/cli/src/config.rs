@@ -12,6 +12,7 @@ use leasehold::seen_tokens::{OtherStore, SeenTokens};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
 use leasehold::text::MASK;
+use leasehold::text::shell_quoted;
 use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
 
 use crate::args::Everywhere;
@@ -211,7 +212,11 @@ pub fn open(chosen: &Chosen, missing: Missing) -> Result<Box<dyn Store>, Failed>
 /// The same, for holders that may be elsewhere.
 pub fn open_for(chosen: &Chosen, missing: Missing, holders: Holders) -> Result<Box<dyn Store>, Failed> {
     if missing == Missing::Refuse && backends::is_unmade(&chosen.url) {
-        return Err(Failed::new(FailKind::Unreachable, "no_store", say::no_store(&chosen.shown)));
+        return Err(Failed::new(
+            FailKind::Unreachable,
+            "no_store",
+            say::no_store(&chosen.shown, shell_quoted(&chosen.shown)),
+        ));
     }
     let opened = backends::open_to_examine(&chosen.url, holders).map_err(|e| match &e {
         OpenError::Url(_) => say::bad_url(e),
@@ -230,7 +235,10 @@ pub fn opener(chosen: &Chosen) -> Opener {
 pub fn examined_opener(chosen: &Chosen) -> doctor::Opener {
     let chosen = chosen.clone();
     Arc::new(move || match backends::is_unmade(&chosen.url) {
-        true => Err(Failure::new(FailureKind::Unreachable, say::no_store(&chosen.shown).to_string())),
+        true => Err(Failure::new(
+            FailureKind::Unreachable,
+            say::no_store(&chosen.shown, shell_quoted(&chosen.shown)).to_string(),
+        )),
         false => backends::open_to_examine(&chosen.url, Holders::Here).map_err(Failure::from),
     })
 }

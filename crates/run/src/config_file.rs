@@ -53,6 +53,10 @@ pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
                 format!("line {line} is not UTF-8; save it as UTF-8")
             }
         },
+        // A link into a share that is not mounted names a store all the same.
+        Err(e) if e.kind() == ErrorKind::NotFound && path.is_symlink() => {
+            "it is a link, and the file it leads to is not there; is a share not mounted?".into()
+        }
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) if e.kind() == ErrorKind::IsADirectory => "it is a directory".into(),
         Err(e) => e.to_string(),

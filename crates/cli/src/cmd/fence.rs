@@ -186,7 +186,7 @@ fn reset(flags: &Everywhere, url: &str, out: &Out) -> Result<u8, Failed> {
     }
     let forgotten = target.forget().map_err(failed)?.unwrap_or(record.fence);
     let (lease, token) = (&forgotten.lease, forgotten.token);
-    out.note(&say::reset(&shown, lease, token));
+    out.note(&say::reset(&shown, lease, token, leasehold::text::shell_quoted(&shown)));
     if out.json {
         let (lease, token) = (lease.as_str(), token.get());
         out.object(&json!({"v": 1, "target": shown, "lease": lease, "token": token, "reset": true}));

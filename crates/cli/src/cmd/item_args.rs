@@ -12,7 +12,7 @@ use leasehold::core::ledger::{
 use leasehold::core::name::Name;
 use leasehold::ledger::Item;
 use leasehold::stores::{Clock, StoreFacts};
-pub use leasehold::text::shell_quoted as quoted;
+use leasehold::text::shell_quoted;
 use leasehold_run::placeholders::{Moment, filled};
 use leasehold_run::{duration, jobs};
 
@@ -278,6 +278,12 @@ fn unknown(entry: &Entry, doubt: RetryDoubt, name: &str) -> Failed {
         count => say::steps_done(count),
     };
     say::unknown(name, by_whom(entry), how, doubt, steps, quoted(name))
+}
+
+/// A name as one word of a shell, which no command takes for an option.
+pub fn quoted(name: &str) -> String {
+    let word = shell_quoted(name);
+    if word.starts_with('-') { format!("-- {word}") } else { word }
 }
 
 /// Warns if the end of the item could not be recorded, and if a person has to decide about it.

@@ -158,10 +158,16 @@ pub fn take(
 ) -> Result<ManualClaim, Failed> {
     let OpenedStore { chosen, store, memory, state } = opened;
     let outcome = leasehold_run::manual::acquire(ask, store, memory.clone(), signals).map_err(system)?;
+    let answered = leasehold::clock::boot_time();
     match outcome {
         Outcome::Granted(granted) => {
             keep(&state, &granted, &chosen)?;
             forgetful(&memory, &chosen, out);
+            // This process may have been paused since: then the lease is not ours to hand out.
+            if leasehold::clock::boot_time().since(answered) >= granted.ttl {
+                give_back(&granted, &chosen);
+                return Err(say::lost_at_once(&ask.lease));
+            }
             Ok(ManualClaim::Granted(granted, chosen))
         }
         Outcome::Busy(busy) => Ok(ManualClaim::Busy(busy)),

@@ -8,7 +8,7 @@ use crate::args::Cli;
 /// What stands for a placeholder in a command.
 fn value(placeholder: &str) -> &'static str {
     match placeholder {
-        "target" | "url" | "fence" => "file:x",
+        "target" | "typed" | "url" | "fence" => "file:x",
         "store" | "shown" | "other" => "sqlite:/x.db",
         "others" => "refuse",
         "token" => "7",

@@ -46,7 +46,7 @@ failures! {
 
 explanations! {
     /// A mistyped path or a share that is not mounted must not become a second store.
-    no_store(store)
-        { "{store} is not a leasehold store yet (is the share mounted?)" "Nothing was run" "First time? leasehold use {store}" }
+    no_store(store, typed)
+        { "{store} is not a leasehold store yet (is the share mounted?)" "Nothing was run" "First time? leasehold use {typed}" }
     not_opened(why) { "cannot open the store: {why}" "Nothing was run" "" }
 }

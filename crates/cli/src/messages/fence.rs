@@ -20,9 +20,9 @@ notes! {
     no_overlap() "no overlap seen";
     no_fence(target) "{target} has no fence: nothing to reset";
     holder_unknown(lease, why) "it is unknown whether {lease} is held: {why}";
-    reset(target, lease, token)
+    reset(target, lease, token, typed)
         "the fence of {target} was reset (lease {lease}, token {token}). \
-         Writes are refused until a run fences it again: leasehold run {lease} --fence {target} -- COMMAND";
+         Writes are refused until a run fences it again: leasehold run {lease} --fence {typed} -- COMMAND";
     enforces(target) "{target} refuses stale writes from now on";
     observes(target)
         "{target} accepts stale writes from now on and counts them, \

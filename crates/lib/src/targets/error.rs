@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::messages as say;
 use crate::backends::{AsTarget, gate, target_of};
 use crate::messages::Explanation;
+use crate::text::shell_quoted;
 
 /// Why a target did not do it.
 #[derive(Debug)]
@@ -116,9 +117,9 @@ impl TargetError {
                 match asked {
                     TargetAction::Write => say::write_in_doubt(target, why),
                     TargetAction::Seal => say::fence_in_doubt(target, why),
-                    TargetAction::Mode => say::mode_in_doubt(target, why),
-                    TargetAction::Reset => say::reset_in_doubt(target, why),
-                    TargetAction::Guard => say::guard_in_doubt(target, why),
+                    TargetAction::Mode => say::mode_in_doubt(target, why, shell_quoted(target)),
+                    TargetAction::Reset => say::reset_in_doubt(target, why, shell_quoted(target)),
+                    TargetAction::Guard => say::guard_in_doubt(target, why, shell_quoted(target)),
                 }
             }
             Self::Unknown { target, source } => say::write_unknown(target, source),
@@ -232,17 +233,19 @@ impl Refused {
             (RefusalReason::Stale, RefusedAction::Write) => say::stale_write(target, token, newer, repair()),
             (RefusalReason::Stale, RefusedAction::Enter) => say::stale_start(target, token, newer),
             (RefusalReason::Fork, _) => say::fork(refused, target, token, lease, nothing),
-            (RefusalReason::Epoch, _) => say::other_history(refused, target, token, newer, lease, nothing),
+            (RefusalReason::Epoch, _) => {
+                say::other_history(refused, target, token, newer, lease, nothing, shell_quoted(target))
+            }
             (RefusalReason::Jump, _) => say::jump(refused, target, token, newer, nothing),
             (RefusalReason::OtherLease, _) => {
                 say::other_lease(refused, target, self.owner(), lease, token, nothing)
             }
             (RefusalReason::NotSealed, RefusedAction::Enter) => {
-                say::gate_not_named(gate::given(target).unwrap_or(target), lease, target)
+                say::gate_not_named(gate::given(target).unwrap_or(target), lease, shell_quoted(target))
             }
             (RefusalReason::NotSealed, _) => match self.sealed() {
-                Some(sealed) => say::not_named(refused, target, token, sealed, lease),
-                None => say::never_named(refused, target, token, here(target), lease),
+                Some(sealed) => say::not_named(refused, target, token, sealed, lease, shell_quoted(target)),
+                None => say::never_named(refused, target, token, here(target), lease, shell_quoted(target)),
             },
             (RefusalReason::Sequence, _) => say::sequence(refused, target, token),
         }

@@ -32,15 +32,12 @@ explanations! {
         { "whether {target} was fenced is unknown: {why}"
           "If it was, earlier runs are refused there; nothing else has changed"
           "Run it again: fencing twice is safe" }
-    mode_in_doubt(target, why)
-        { "whether the mode of {target} was changed is unknown: {why}"
-          "It may refuse stale writes now, or only count them" "Look, then change it again: leasehold fence ls {target}" }
-    reset_in_doubt(target, why)
-        { "whether the fence of {target} was reset is unknown: {why}" "Resetting it twice is safe"
-          "Look, then reset it again: leasehold fence ls {target}" }
-    guard_in_doubt(target, why)
-        { "whether the guard of {target} was changed is unknown: {why}" "Changes that were made stay"
-          "Look, then do it again: leasehold guard show {target}" }
+    mode_in_doubt(target, why, typed) { "whether the mode of {target} was changed is unknown: {why}"
+          "It may refuse stale writes now, or only count them" "Look, then change it again: leasehold fence ls {typed}" }
+    reset_in_doubt(target, why, typed) { "whether the fence of {target} was reset is unknown: {why}" "Resetting it twice is safe"
+          "Look, then reset it again: leasehold fence ls {typed}" }
+    guard_in_doubt(target, why, typed) { "whether the guard of {target} was changed is unknown: {why}" "Changes that were made stay"
+          "Look, then do it again: leasehold guard show {typed}" }
 
     stale_write(target, token, newer, repair)
         { "write refused: your token {token} is older than {newer}, which {target} has seen"
@@ -55,25 +52,21 @@ explanations! {
         { "{refused}: another run of {lease} used token {token} at {target}: two runs got one token"
           "{nothing}" "The lease store lost a write; look at it before you run again" }
     /// The fence comes from another store, or the record of the lease was deleted and made again.
-    other_history(refused, target, token, newer, lease, nothing)
-        { "{refused}: {target} was last fenced with token {newer}, by a run on another store or before the record of \
+    other_history(refused, target, token, newer, lease, nothing, typed) { "{refused}: {target} was last fenced with token {newer}, by a run on another store or before the record of \
            {lease} was deleted; your token {token} does not compare with it"
-          "{nothing}" "If you moved on purpose, and no run is left on the other store: leasehold fence reset {target}" }
+          "{nothing}" "If you moved on purpose, and no run is left on the other store: leasehold fence reset {typed}" }
     jump(refused, target, token, newer, nothing)
         { "{refused}: your token {token} is implausibly far ahead of {newer}, the last one that {target} has seen"
           "{nothing}" "Check where the token came from" }
     other_lease(refused, target, owner, lease, token, nothing)
         { "{refused}: {target} belongs to the lease {owner}, and this run holds {lease} (token {token})"
           "{nothing}" "Jobs that write one target share one lease: run it under {owner}" }
-    gate_not_named(gate, lease, target)
-        { "start refused: this run did not name the gate {gate}" "The command was not started"
-          "Name it when you start the run: leasehold run {lease} --fence {target} -- COMMAND" }
-    not_named(refused, target, token, newer, lease)
-        { "{refused}: this run (token {token}) did not name {target}, which was last fenced with token {newer}"
-          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target} -- COMMAND" }
-    never_named(refused, target, token, here, lease)
-        { "{refused}: no run has fenced {target}{here}, so your token {token} means nothing there"
-          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {target} -- COMMAND" }
+    gate_not_named(gate, lease, typed) { "start refused: this run did not name the gate {gate}" "The command was not started"
+          "Name it when you start the run: leasehold run {lease} --fence {typed} -- COMMAND" }
+    not_named(refused, target, token, newer, lease, typed) { "{refused}: this run (token {token}) did not name {target}, which was last fenced with token {newer}"
+          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {typed} -- COMMAND" }
+    never_named(refused, target, token, here, lease, typed) { "{refused}: no run has fenced {target}{here}, so your token {token} means nothing there"
+          "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {typed} -- COMMAND" }
     sequence(refused, target, token)
         { "{refused}: another write of this run (token {token}) replaced {target} first"
           "Nothing was written" "Read what is there, then write again" }
