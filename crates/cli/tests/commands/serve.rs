@@ -284,9 +284,8 @@ fn an_outage_is_said_and_waited_for() {
     client(&world, &url, None, &["release", "site", "--token", &token]).is(0, "");
     let ended = waiting.ended().is(0, "");
     assert_eq!(ended.out, "ran\n");
-    let said = messages::named(ended.err.lines());
-    let unanswered = said.iter().filter(|name| **name == "run.waiting_unanswered");
-    assert_eq!(unanswered.count(), 1, "{ended:#?}");
+    let unanswered = |line: &&str| messages::says(&format!("{line}\n"), "run.waiting_unanswered");
+    assert_eq!(ended.err.lines().filter(unanswered).count(), 1, "{ended:#?}");
 }
 
 #[test]

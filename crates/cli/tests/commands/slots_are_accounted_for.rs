@@ -57,7 +57,8 @@ fn seen(store: &str, days_ago: i64) {
 
 /// Whether a line of what was printed is this message.
 fn tells(text: &str, message: &str) -> bool {
-    messages::named(text.lines()).contains(&message)
+    assert!(messages::is_name(message), "{message}");
+    messages::says(text, message)
 }
 
 fn executed(world: &World, slot: &str) -> usize {

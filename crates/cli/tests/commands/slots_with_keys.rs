@@ -148,7 +148,7 @@ fn steps_are_the_slots_and_have_keys_of_their_own() {
     run().is(1, "");
     assert_eq!(outcomes(&world), ["failed", "failed"]);
     world.write("go", "");
-    run().is(0, "").names(&["skipped step one: done under token 1"]);
+    run().is(0, "step.skipped").names(&["step one: done under token 1"]);
     assert_eq!(done(&world), "k/one\n");
     assert_eq!(item(&world, FIRST)["steps"], json!(["one", "two"]));
     assert_eq!(item(&world, "k")["steps"], json!([]));
@@ -170,7 +170,7 @@ fn after_a_step_the_key_is_gone_on_with_as_well() {
     world.write("go", "");
     // The control: the key by itself says nothing of steps.
     world.run(&["once", "k", "--", "touch", "never"]).is(79, "items.unknown");
-    world.run(&command).is(0, "").names(&["skipped step one"]);
+    world.run(&command).is(0, "step.skipped").names(&["step one"]);
     assert_eq!(outcomes(&world), ["ok", "ok"]);
     assert_eq!(done(&world), "k/one\n");
     assert!(!world.path("never").exists());

@@ -119,7 +119,7 @@ fn bad_input_reaches_nothing() {
         ("s3://", 78, "s3://BUCKET"),
         ("s3://b", 78, "names no object"),
         ("s3://b/x/", 78, "names no object"),
-        ("s3://b/x.leasehold/1", 78, "is kept by Leasehold"),
+        ("s3://b/x.leasehold/1", 78, "Leasehold keeps"),
         ("redis://127.0.0.1:1", 78, "names no key"),
         ("redis://:correct-horse@127.0.0.1:1#k", 69, "cannot be reached"),
         ("firestore://demo/site", 78, "names no document"),

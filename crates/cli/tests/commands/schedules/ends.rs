@@ -186,7 +186,7 @@ fn events_have_fields() {
     let site = Site::with(&job("fails", RARE, "attempts = 2", "exit 3"));
     let slot = site.make_due("fails");
     let ended =
-        site.run("a", &["--json", "tick"]).is(1, "").names(&["(exit code 3), attempt 1 of 2; "]);
+        site.run("a", &["--json", "tick"]).is(1, "daemon.ended_badly").names(&["(exit code 3), attempt 1 of"]);
     let events: Vec<serde_json::Value> =
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let fields: Vec<_> = events
@@ -212,7 +212,7 @@ fn events_have_fields() {
 fn tick_says_how_it_went() {
     let site = Site::with(&job("fails", RARE, "", "exit 3"));
     let slot = site.make_due("fails");
-    site.tick("a").is(1, "").names(&[&format!("fails for {slot}: failed (exit code 3)")]);
+    site.tick("a").is(1, "daemon.ended_badly").names(&[&format!("{slot}: failed (exit code 3)")]);
     site.tick("a").is(0, "");
     // Giving way is no failure.
     site.jobs("a", &job("gives-way", RARE, "lease = \"site\"", NOTE));

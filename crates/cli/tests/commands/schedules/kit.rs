@@ -186,7 +186,7 @@ pub fn lines(path: &Path) -> Vec<String> {
 /// Whether a line of what was printed is this message of `docs/messages.md`.
 pub fn tells(text: &str, message: &str) -> bool {
     assert!(messages::is_name(message), "{message}");
-    messages::named(text.lines()).contains(&message)
+    messages::says(&format!("{text}\n"), message)
 }
 
 /// Ends a daemon in the ordinary way.
