@@ -52,8 +52,8 @@ fn env(name: &str) -> Option<OsString> {
 pub fn state_dir() -> Result<StateDir, Failed> {
     let checked = StateDir::locate(env).and_then(|dir| dir.ensure().map(|()| dir));
     checked.map_err(|e| match e.denied() {
-        true => Failed::new(FailKind::Denied, "denied", Explanation::of(e)),
-        false => Failed::config(Explanation::of(e)),
+        true => Failed::new(FailKind::Denied, "denied", e.explanation()),
+        false => Failed::config(e.explanation()),
     })
 }
 
