@@ -148,7 +148,7 @@ fn interrupted_while_waiting_nothing_is_run() {
     let mut waiting = start(&world, &["-v", "run", "site", "--wait", "50s", "touch", "ran"]);
     waiting.said("run.waiting");
     waiting.signal(Signal::TERM);
-    waiting.ended().is(143, "store.interrupted_run");
+    waiting.ended().is(143, "interrupted before anything was run");
     assert!(!world.path("ran").exists());
     assert_eq!(world.status(&[], "site")["token"], 1);
 }

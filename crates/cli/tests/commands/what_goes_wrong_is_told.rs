@@ -57,13 +57,13 @@ fn a_request_to_stop_outlives_whoever_asked() {
     let world = World::new();
     let mut held = world.start(&["run", "site", "--ttl", "1h", "sh", "-c", "echo up; exec cat"]);
     assert_eq!(held.line(), "up");
-    for take in [&[][..], &["--take"]] {
+    for (take, told) in [(&[][..], "break_lease.interrupted"), (&["--take"], "store.interrupted_take")] {
         let mut command = world.hearing(crate::world::binary());
         command.args(["break", "site"]).args(take);
         let mut asking = Running::new(command);
         asking.said("break_lease.asked");
         asking.signal(Signal::INT);
-        asking.ended().is(130, "break_lease.interrupted");
+        asking.ended().is(130, told).names(&["The holder was asked to stop"]);
         assert_eq!(world.status(&[], "site")["state"], "revoked");
     }
     held.close_stdin();

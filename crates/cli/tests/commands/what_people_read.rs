@@ -95,7 +95,7 @@ fn completions_load_and_the_manual_renders() {
 fn status_shows_who_holds_what() {
     let world = World::new();
     assert_eq!(world.run(&["status"]).quiet().out.lines().count(), 1, "no leases yet");
-    world.run(&["status", "site"]).is(64, "history.unknown_name").names(&["site on sqlite:"]);
+    world.run(&["status", "site"]).is(64, "nothing is known of site on");
     world.run(&["run", "idle", "true"]).quiet();
     let mut holder = world.start(&["run", "site", "--job", "publish", "sh", "-c", "echo ok; exec cat"]);
     holder.line();

@@ -370,7 +370,7 @@ fn what_was_never_executed_may_be_begun_by_the_next() {
     run.signal(Signal::TERM);
     until("the wrapper has heard it", || pending(run.pid()).is_none().then_some(()));
     strike.release();
-    run.ended().is(143, "store.interrupted_run");
+    run.ended().is(143, "interrupted before anything was run");
     let history = world.run(&["--store", &url, "--json", "history", &key]).json();
     assert_eq!(history["outcome"], "planned", "{history}");
     world.run(&["--store", &url, "once", &key, "--", "touch", "now"]).is(0, "");
@@ -491,7 +491,7 @@ fn of_many_at_once_one_does_it() {
 #[test]
 fn why_it_did_or_did_not_run() {
     let world = World::new();
-    world.run(&["why", "site"]).is(64, "history.unknown_name");
+    world.run(&["why", "site"]).is(64, "nothing is known of site");
     world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--", "true"]).is(0, "");
     world.run(&["run", "site", "--slot", "2026-11-16T06:30Z", "--", "false"]).is(1, "");
     let said = world.run(&["why", "site"]).is(0, "").out;

@@ -16,7 +16,7 @@ fn wrong() -> Vec<(String, u32, &'static str)> {
         (with("every = \"5\"", ""), 3, "every"),
         (with(RARE, "catch_up = -1"), 4, "from 0 to 10000"),
         (with(RARE, "key = \"{slto}\""), 4, "did you mean {slot}?"),
-        (with(RARE, &long), 4, "makes 27"),
+        (with(RARE, &long), 4, "of 276 bytes"),
         (with(RARE, "on_busy = \"switch\""), 4, "has nothing to switch to"),
         (with(RARE, "") + &with(RARE, ""), 7, "two jobs are called site"),
         (with(RARE, "") + "\n[[job]\n", 7, ""),
