@@ -8,7 +8,6 @@ use std::sync::Arc;
 use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
 use leasehold::core::name::Name;
 use leasehold::doctor;
-use leasehold::messages::Explanation;
 use leasehold::seen_tokens::{OtherStore, SeenTokens};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
