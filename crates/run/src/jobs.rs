@@ -115,7 +115,7 @@ const KEYS: [Key; 26] = [
     for_all("timezone", "\"Europe/Berlin\", \"UTC\"; needed for cron, also at the top of the file"),
     own(
         "gap",
-        "with cron: a time that the clock skips is due when the gap ends, \"run\", or never, \"skip\" [\"run\"]",
+        "with cron: a time that the clock skips: \"run\" it when the gap ends, or \"skip\" it [\"run\"]",
     ),
     own("overlap", "with cron: a time that the clock shows twice counts \"first\" or \"last\" [\"first\"]"),
     own("stagger", "slots start up to this much later; the name of the job decides how much"),

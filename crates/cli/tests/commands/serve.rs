@@ -6,7 +6,7 @@ mod rewrites;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::world::{Ended, Running, World, kill, lives, long};
+use crate::world::{Ended, Running, World, kill, lives, long, messages};
 use leasehold::backends::http::open_as;
 use leasehold::core::ids::WriteId;
 use leasehold::random;
@@ -104,7 +104,8 @@ fn an_illegal_rewrite_of_any_kind_is_refused_and_logged() {
     let (mut plain, mut admin) =
         (open_as(&served.url, Some(PLAIN)).unwrap(), open_as(&served.url, Some(ADMIN)).unwrap());
     rewrites::suite(plain.as_mut(), admin.as_mut(), "rewritten");
-    served.server.said("refused a write to \"leases/rewritten\": the epoch of a record never changes");
+    served.server.said("serve.write_refused");
+    served.server.said("leases/rewritten");
 }
 
 /// What one team tests with is out of reach of the other, which could have its store condemned.
@@ -170,7 +171,7 @@ fn a_lease_through_a_server_is_a_lease() {
     assert_eq!(world.status(&["--store", &store], "site")["token"], 2);
     // Only an admin takes it from a living holder.
     let refused = client(&world, &url, Some(PLAIN), &["break", "site", "--now"]);
-    let refused = refused.is(77, "store.cannot_run").is(77, "store.cannot_run");
+    let refused = refused.is(77, "store.cannot_take");
     assert!(!refused.err.contains("may still land") && !refused.err.contains("two machines"), "{refused:#?}");
     let taken = client(&world, &url, Some(ADMIN), &["break", "site", "--now"]);
     assert_eq!(taken.code, 0, "{taken:?}");
@@ -267,23 +268,24 @@ fn an_outage_is_said_and_waited_for() {
     let Served { server, url } = serve(&world, false);
     let token = client(&world, &url, None, &["acquire", "site", "--ttl", "1h"]).token().to_string();
     let mut waiting = world.start(&["-v", "--store", &url, "run", "site", "--wait", "1h", "echo", "ran"]);
-    waiting.said("waiting up to");
+    waiting.said("run.waiting");
     let mut watching = world.start(&["--store", &url, "status", "--watch"]);
     while !watching.line().contains("held") {}
     server.signal(Signal::KILL);
     server.ended();
-    waiting.said("the store could not be asked");
-    watching.said("asking on");
+    waiting.said("run.waiting_unanswered");
+    watching.said("status.unanswered");
     let address = url.trim_start_matches("http://");
     let mut again = world.start(&["--store", &store, "--json", "serve", "--store-api", "--listen", address]);
     again.line();
-    waiting.said("the store answers again");
-    watching.said("the store answers again");
+    waiting.said("run.waiting_answered");
+    watching.said("status.answered");
     while !watching.line().contains("held") {}
     client(&world, &url, None, &["release", "site", "--token", &token]).is(0, "");
     let ended = waiting.ended().is(0, "");
     assert_eq!(ended.out, "ran\n");
-    assert_eq!(ended.err.matches("could not be asked").count(), 1, "{ended:#?}");
+    let unanswered = |line: &&str| messages::says(&format!("{line}\n"), "run.waiting_unanswered");
+    assert_eq!(ended.err.lines().filter(unanswered).count(), 1, "{ended:#?}");
 }
 
 #[test]
@@ -327,18 +329,18 @@ fn a_server_that_would_not_be_safe_is_not_started() {
     };
     serve(&[]).is(64, "serve.nothing_named");
     serve(&["--store-api", "--listen", "0.0.0.0:0"]).is(78, "serve.tokens_needed");
-    serve(&["--store-api", "--listen", "nonsense"]).is(64, "step.not_executed");
+    serve(&["--store-api", "--listen", "nonsense"]).is(64, "nonsense");
     let tokens = world.write("tokens", "s3cret-canary-0123456789 *\n");
     let tokens = tokens.to_str().unwrap();
     std::fs::set_permissions(tokens, std::fs::Permissions::from_mode(0o644)).unwrap();
-    serve(&["--store-api", "--tokens", tokens]).is(77, "serve.readable_tokens").names(&["600"]);
+    serve(&["--store-api", "--tokens", tokens]).is(77, "serve.readable_tokens").names(&["chmod 600"]);
     secret(world.write("tokens", "short *\n").as_ref());
-    serve(&["--store-api", "--tokens", tokens]).is(78, "").names(&[":1: a token has at least 16 characters"]);
+    serve(&["--store-api", "--tokens", tokens]).is(78, "serve.bad_tokens").names(&[":1: ", "16 characters"]);
     serve(&["--store-api", "--tokens", &world.at("nowhere")]).is(78, "").names(&["nowhere"]);
     // A port that somebody has.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    serve(&["--store-api", "--listen", &address]).is(78, "items.bad_record");
+    serve(&["--store-api", "--listen", &address]).is(78, "serve.cannot_listen");
     // A store that cannot be reached.
     drop(taken);
     let url = format!("http://{address}");

@@ -52,7 +52,7 @@ fn work_that_was_stopped_half_way_is_told() {
         run.signal(Signal::TERM);
         let ended = run.ended().is(143, "");
         assert_eq!(
-            ended.err.contains(&format!("`leasehold retry {key}` lets it run again")),
+            ended.err.contains(&format!("leasehold retry {key} ")),
             told,
             "{ended:#?}"
         );
@@ -94,7 +94,7 @@ fn a_second_interrupt_kills() {
     run.signal(Signal::INT);
     assert!(run.line().ends_with("SIGINT") && run.line().ends_with("SIGINT"));
     run.signal(Signal::INT);
-    run.said("interrupted twice; killing the job");
+    run.said("run.stop_interrupted");
     let ended = run.ended();
     assert_eq!((ended.code, ended.out.as_str()), (137, ""), "at once, without another word: {ended:#?}");
     assert_eq!(world.status(&[], "site")["state"], "free");
@@ -146,9 +146,9 @@ fn interrupted_while_waiting_nothing_is_run() {
     let world = World::new();
     world.run(&["acquire", "site"]).token();
     let mut waiting = start(&world, &["-v", "run", "site", "--wait", "50s", "touch", "ran"]);
-    waiting.said("waiting up to");
+    waiting.said("run.waiting");
     waiting.signal(Signal::TERM);
-    waiting.ended().is(143, "").names(&["interrupted before anything was run"]);
+    waiting.ended().is(143, "interrupted before anything was run");
     assert!(!world.path("ran").exists());
     assert_eq!(world.status(&[], "site")["token"], 1);
 }
@@ -180,7 +180,7 @@ fn at_a_terminal_the_job_stays_in_the_foreground_and_ctrl_c_arrives_once() {
     let world = World::new();
     let script = world.write("job.py", AT_A_TERMINAL);
     let mut run = at_a_terminal(&world, &format!("run site python3 {}", script.display()));
-    assert!(run.line().contains("site token 1, lease 90s"), "somebody is watching, so it is told");
+    assert!(run.line().contains("site: token 1, TTL 90s"), "somebody is watching, so it is told");
     assert_eq!(run.line(), "foreground True");
     run.type_in("hello\n");
     assert_eq!(run.line(), "read hello");
@@ -200,13 +200,13 @@ fn a_run_that_was_interrupted_is_not_called_done() {
     let mut run = Running::new(run);
     assert_eq!(run.line(), "up");
     run.signal(Signal::INT);
-    run.ended().is(130, "").names(&["(exit 130), released"]).lacks("done");
+    run.ended().is(130, "run.stopped").names(&["(exit 130), released"]).lacks("done");
     world
         .run(&["-v", "run", "site", "sh", "-c", "exit 3"])
-        .is(3, "")
+        .is(3, "run.failed")
         .names(&["(exit 3), released"])
         .lacks("done");
-    world.run(&["-v", "run", "site", "true"]).is(0, "").names(&["site done in "]);
+    world.run(&["-v", "run", "site", "true"]).is(0, "run.done");
 }
 
 #[test]

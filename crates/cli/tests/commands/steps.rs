@@ -14,7 +14,7 @@ fn a_step_that_was_not_run_is_not_told_as_done() {
         world.run(&["once", "k", "--attempts", "9", "--", "sh", "-c", &script])
     };
     for (name, bytes) in [("", 0), (&"x".repeat(129)[..], 129)] {
-        let ended = step(name).is(64, "step.bad_name").names(&["1", "128"]).is(64, "step.bad_name");
+        let ended = step(name).is(64, "step.bad_name").names(&["1 to 128 bytes"]);
         assert!(ended.err.contains(&format!("this one has {bytes}")), "{ended:#?}");
         assert!(!ended.err.contains("is done"), "{ended:#?}");
     }
@@ -22,7 +22,7 @@ fn a_step_that_was_not_run_is_not_told_as_done() {
     // Nobody is there to ask.
     let gone = "LEASEHOLD_SOCKET=/nowhere \"$0\" step x -- touch never";
     let ended = world.run(&["once", "l", "--", "sh", "-c", gone, &binary().display().to_string()]);
-    ended.is(76, "").names(&["the run it belongs to is over. Nothing was run"]);
+    ended.is(76, "step.over").names(&["Nothing was run"]);
     assert!(!world.path("never").exists());
     // The longest that there may be.
     step(&"x".repeat(128)).is(0, "");
@@ -37,8 +37,8 @@ fn a_step_is_of_the_run_it_is_in() {
         r#"eval "$("$0" -q acquire other --eval)" && "$0" step a -- touch done && "$0" release other"#;
     world
         .run(&["once", "k", "--", "sh", "-c", script, &binary().display().to_string()])
-        .is(0, "")
-        .names(&["released other"]);
+        .is(0, "by_hand.released")
+        .names(&["other"]);
     assert!(world.path("done").exists());
 }
 
@@ -79,6 +79,6 @@ fn a_step_ends_with_its_command() {
         assert_eq!(run.line(), "bad 3");
     }
     assert_eq!(run.line(), "bad 0");
-    run.ended().is(0, "run.left_behind").names(&["1"]);
+    run.ended().is(0, "step.skipped").names(&["step good: done under token 1"]);
     assert!(!world.path("again").exists());
 }

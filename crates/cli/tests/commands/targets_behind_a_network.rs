@@ -73,7 +73,7 @@ fn written_inside_a_run_and_read_by_anybody() {
         let moved = there.world();
         let seal = || keeps_the_secret(moved.run(&["run", "site", "--fence", target, "true"]));
         seal().is(79, "targets.other_history");
-        run(&["fence", "reset", target]).is(0, "fence.reset").names(&["1"]);
+        run(&["fence", "reset", target]).is(0, "fence.reset").names(&["lease site, token 1"]);
         assert_eq!(run(&["--json", "fence", "ls", target]).json()["token"].as_u64(), None);
         assert_eq!(run(&["read", target]).is(0, "").out, "two\n");
         seal().is(0, "");
@@ -104,8 +104,10 @@ fn a_frozen_run_is_refused() {
         });
         assert_eq!(fs::read_to_string(world.path("code")).unwrap(), "76\n", "{}", world.path("").display());
         zombie.signal(Signal::CONT);
-        let ended = keeps_the_secret(zombie.ended().is(75, "targets.stale_write").names(&["1"]));
-        assert!(ended.err.contains("your token 1 is older than 2, already sealed for"), "{ended:#?}");
+        keeps_the_secret(zombie.ended())
+            .is(75, "run.lost")
+            .is(75, "targets.stale_write")
+            .names(&["token 1 is older than 2"]);
         keeps_the_secret(world.run(&["read", target])).is(78, "Run the job that writes it");
     }
 }
@@ -117,7 +119,7 @@ fn bad_input_reaches_nothing() {
         ("s3://", 78, "s3://BUCKET"),
         ("s3://b", 78, "names no object"),
         ("s3://b/x/", 78, "names no object"),
-        ("s3://b/x.leasehold/1", 78, "is kept by Leasehold"),
+        ("s3://b/x.leasehold/1", 78, "Leasehold keeps"),
         ("redis://127.0.0.1:1", 78, "names no key"),
         ("redis://:correct-horse@127.0.0.1:1#k", 69, "cannot be reached"),
         ("firestore://demo/site", 78, "names no document"),

@@ -162,7 +162,7 @@ fn a_full_disk_does_not_end_the_job() {
     let world = World::new();
     let mut command: Command = world.command(&["once", "k", "--tail", "--", "sh", "-c", PRINTS]);
     command.stdout(File::options().write(true).open("/dev/full").unwrap()).stderr(Stdio::piped());
-    Ended::from(command.output().unwrap()).is(6, "items.bad_record");
+    Ended::from(command.output().unwrap()).is(6, "run.output_cut");
     assert!(world.path("finished").exists());
     assert!(item(&world)["said"].as_str().unwrap().ends_with("line\nline"));
 }

@@ -208,14 +208,14 @@ fn a_lease_that_was_asked_back_or_taken_is_told_of() {
         let mut run = site.world.start(&site.args(&job));
         assert_eq!(run.line(), "here");
         let token = site.run(&["-q", "break", "hello", "--take"]).token().to_string();
-        run.ended().is(75, "").names(&["lost hello"]);
+        run.ended().is(75, "run.lost");
         site.run(&["-q", "release", "hello", "--token", &token]).quiet();
         let lost = site.rows(&["--only", "lost"]);
         assert_eq!((lost.len(), &lost[0]["token"]), (1, &1.into()), "{lost:?}");
         let mut run = site.world.start(&site.args(&job));
         assert_eq!(run.line(), "here");
         let token = site.run(&["-q", "break", "--now", "--take", "hello"]).token().to_string();
-        run.ended().is(75, "").names(&["lost hello"]);
+        run.ended().is(75, "run.lost");
         site.run(&["-q", "release", "hello", "--token", &token]).quiet();
         assert_eq!(
             site.told(&["--only", "unknown,released"]),

@@ -22,7 +22,7 @@ fn a_silent_store_is_named_while_it_is_waited_for() {
     let used = world.start(&["-v", "use", &url]);
     for ended in [run.ended(), used.ended()] {
         let ended =
-            ended.is(69, "store.cannot_run").names(&["redis://"]).is(69, "store.cannot_run").names(&["5s"]);
+            ended.is(69, "store.slow").names(&["redis://", "within 5s"]);
         assert!(!ended.err.contains("test record"), "nothing was written: {ended:#?}");
     }
     let mute = world.run(&["--store", &url, "run", "site", "true"]);
@@ -57,13 +57,13 @@ fn a_request_to_stop_outlives_whoever_asked() {
     let world = World::new();
     let mut held = world.start(&["run", "site", "--ttl", "1h", "sh", "-c", "echo up; exec cat"]);
     assert_eq!(held.line(), "up");
-    for take in [&[][..], &["--take"]] {
+    for (take, told) in [(&[][..], "break_lease.interrupted"), (&["--take"], "store.interrupted_take")] {
         let mut command = world.hearing(crate::world::binary());
         command.args(["break", "site"]).args(take);
         let mut asking = Running::new(command);
-        asking.said("to stop; it has until");
+        asking.said("break_lease.asked");
         asking.signal(Signal::INT);
-        asking.ended().is(130, "The holder was asked to stop. The request stands");
+        asking.ended().is(130, told).names(&["The holder was asked to stop"]);
         assert_eq!(world.status(&[], "site")["state"], "revoked");
     }
     held.close_stdin();
@@ -79,9 +79,9 @@ fn a_place_for_state_that_may_not_be_written() {
         world.command(args).env("XDG_STATE_HOME", "/sys/kernel").output().unwrap().into()
     };
     let run = at(&["--store", &store, "run", "site", "true"]);
-    run.is(77, "state.unusable").is(77, "state.unusable");
+    run.is(77, "state.unusable").names(&["Nothing was run", "XDG_STATE_HOME"]);
     for looks in [&["--store", &store, "status"][..], &["doctor", &store]] {
-        let looked = at(looks).is(77, "state.unusable");
+        let looked = at(looks).is(77, "state.unusable").names(&["XDG_STATE_HOME"]);
         assert!(!looked.err.contains("Nothing was run"), "{looked:#?}");
     }
 }
@@ -105,7 +105,7 @@ fn a_refusal_is_not_called_a_doubt() {
     let full = world.run(&["--store", &store, "run", "site", "--ttl", "6s", "true"]);
     let taken = world.run(&["--store", &store, "acquire", "site", "--ttl", "6s"]);
     assert!(mount(&["umount", "--lazy"]));
-    for ended in [full.is(69, "store.cannot_run"), taken.is(69, "store.cannot_run")] {
+    for ended in [full.is(69, "store.cannot_run"), taken.is(69, "store.cannot_take")] {
         assert!(ended.err.contains("nothing was written"), "{ended:#?}");
         assert!(!ended.err.contains("may still land"), "{ended:#?}");
     }
@@ -142,7 +142,7 @@ fn what_is_too_late_before_it_is_executed_is_left_to_the_next_run() {
     strace.args(["-qq", "-o", "/dev/null", "-e", "trace=bind", "-e", "inject=bind:delay_enter=4000000"]);
     strace.arg(binary()).args(["run", "site", "--ttl", "2s", "--key", "k", "--", "touch", "ran"]);
     let ended = Ended::from(strace.output().unwrap());
-    ended.is(75, "run.stop_expired");
+    ended.is(75, "run.lost").names(&["was not executed"]);
     assert!(!world.path("ran").exists());
     // Not told as begun, and so not left to a person.
     world.run(&["run", "site", "--key", "k", "--", "touch", "ran"]).quiet();

@@ -60,7 +60,7 @@ fn who_said_that_it_was_done_is_told() {
     world.run(&["once", "done", "--", "true"]).is(0, "");
     world.run(&["once", "k", "--attempts", "1", "--", "false"]).is(1, "");
     let mut retry = world.command(&["retry", "--done", "k"]);
-    Ended::from(retry.env("USER", "mary").output().unwrap()).is(0, "").names(&["recorded as done"]);
+    Ended::from(retry.env("USER", "mary").output().unwrap()).is(0, "retry.done");
     let row = |key: &str| world.run(&["--json", "history", key]).is(0, "").json();
     assert_eq!((&row("k")["outcome"], &row("k")["reason"]), (&"ok".into(), &"by-hand".into()));
     let said = row("k")["said"].as_str().unwrap().to_owned();

@@ -27,7 +27,7 @@ fn what_is_told_to_end_while_it_seals_begins_nothing() {
     run.signal(Signal::TERM);
     until("the wrapper has heard it", || pending(run.pid()).is_none().then_some(()));
     fs::write(world.path("go"), "go\n").unwrap();
-    run.ended().is(143, "").names(&["interrupted before anything was run"]);
+    run.ended().is(143, "interrupted before anything was run");
     assert_eq!(world.run(&["--json", "history", "order"]).out, "", "it was begun");
     assert!(!world.path("never").exists());
 }
@@ -51,7 +51,7 @@ fn what_is_taken_back_is_so_before_the_lease_is() {
     assert_eq!(world.status(&["--store", &url], &format!("{key}.once"))["state"], "held");
     let next = world.start(&["--store", &url, "once", &key, "--wait", "30s", "--", "touch", "now"]);
     taken_back.release();
-    run.ended().is(143, "").names(&["interrupted before anything was run"]);
+    run.ended().is(143, "interrupted before anything was run");
     next.ended().is(0, "");
     assert!(world.path("now").exists() && !world.path("never").exists());
 }

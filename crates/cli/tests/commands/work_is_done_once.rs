@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::world::places::{fresh, places};
-use crate::world::{Ended, PATIENCE, Running, World, binary, kill, until};
+use crate::world::{Ended, PATIENCE, Running, World, binary, kill, messages, until};
 use leasehold::clock::boot_time;
 use leasehold_testkit::proxy::Fault;
 use rustix::process::Signal;
@@ -46,12 +46,12 @@ fn what_fails_is_tried_again_and_then_waits_for_a_person() {
     for _ in 0..2 {
         fails(&["--attempts", "2"]).is(3, "");
     }
-    fails(&["--attempts", "2"]).is(79, "items.quarantined").names(&["2"]).is(79, "items.quarantined");
+    fails(&["--attempts", "2"]).is(79, "items.quarantined").names(&["failed 2 times", "leasehold retry k"]);
     fails(&["--attempts", "3"]).is(3, "");
-    fails(&[]).is(79, "items.quarantined").names(&["3"]);
-    world.run(&["retry", "k"]).is(0, "").names(&["may be run again"]);
+    fails(&[]).is(79, "items.quarantined").names(&["failed 3 times"]);
+    world.run(&["retry", "k"]).is(0, "retry.again");
     world.run(&["once", "k", "--", "true"]).is(0, "");
-    world.run(&["retry", "k"]).is(0, "").names(&["left as it is: it is done"]);
+    world.run(&["retry", "k"]).is(0, "retry.left").names(&["it is done"]);
     world.run(&["retry", "other"]).is(64, "retry.no_record");
 }
 
@@ -70,7 +70,7 @@ fn what_never_reported_is_not_run_again_unless_asked() {
     let world = World::new();
     killed_half_way(&world, &[]);
     let again = ["once", "k", "--", "touch", "again"];
-    world.run(&again).is(79, "items.unknown").is(79, "items.unknown");
+    world.run(&again).is(79, "items.unknown").names(&["leasehold retry k"]);
     assert!(!world.path("again").exists());
     let history = world.run(&["--json", "history", "k"]).is(0, "").json();
     assert_eq!((&history["outcome"], &history["attempt"]), (&"unknown".into(), &1.into()));
@@ -91,7 +91,7 @@ fn a_person_may_say_that_it_was_done() {
     let world = World::new();
     killed_half_way(&world, &[]);
     world.run(&["once", "k", "--", "touch", "again"]).is(79, "");
-    world.run(&["retry", "--done", "k"]).is(0, "").names(&["recorded as done"]);
+    world.run(&["retry", "--done", "k"]).is(0, "retry.done");
     world.run(&["once", "k", "--", "touch", "again"]).is(0, "").names(&["skipped k: done by"]);
     assert!(!world.path("again").exists());
 }
@@ -106,7 +106,7 @@ fn a_run_at_work_is_left_alone() {
         .run(&["run", "other", "--key", "k", "--", "touch", "again"])
         .is(0, "")
         .names(&["skipped k: in progress"]);
-    world.run(&["retry", "k"]).is(0, "items.bad_record");
+    world.run(&["retry", "k"]).is(0, "retry.left");
     assert_eq!(world.run(&["--json", "history"]).json()["outcome"], "started");
     run.close_stdin();
     run.ended();
@@ -119,7 +119,7 @@ fn a_lost_lease_leaves_the_item_to_a_person() {
     let mut run = world.start(&["once", "k", "--ttl", "3s", "--", "sh", "-c", "echo here; exec sleep 60"]);
     assert_eq!(run.line(), "here");
     world.run(&["break", "k.once", "--now"]).is(0, "");
-    run.ended().is(75, "items.ended_unknown");
+    run.ended().is(75, "run.lost").is(75, "items.ended_unknown");
     until("the lease that was taken is over", || {
         let ended = world.run(&["once", "k", "--", "touch", "again"]);
         (ended.code == 79).then(|| ended.is(79, "items.unknown"))
@@ -180,12 +180,12 @@ fn bad_input_runs_nothing() {
         (&["run", "a", "--key", "{dat}"], "did you mean {date}?"),
         (&["run", "a", "--key", "{slot}"], "{slot} needs --slot"),
         (&["run", "a", "--fence", "file:{slot}"], "{slot} needs --slot"),
-        (&["run", "a", "--key", &long], "this one has 300"),
-        (&["once", &long], "this one has 300"),
-        (&["once", ""], "this one has 0"),
-        (&["once", "{job}"], "means nothing in the key of once"),
-        (&["once", "k", "--attempts", "0"], "step.not_executed"),
-        (&["history", "--only", "okay"], "no outcome"),
+        (&["run", "a", "--key", &long], "items.bad_key"),
+        (&["once", &long], "items.bad_key"),
+        (&["once", ""], "items.bad_key"),
+        (&["once", "{job}"], "once.not_in_a_key"),
+        (&["once", "k", "--attempts", "0"], "--attempts"),
+        (&["history", "--only", "okay"], "history.bad_outcome"),
     ] {
         let command: &[&str] = if flags[0] == "history" { &[] } else { &["--", "touch", "never"] };
         world.run(&[flags, command].concat()).is(64, said);
@@ -219,11 +219,7 @@ fn steps_that_are_done_are_not_done_again() {
     let history = world.run(&["--json", "history"]).json();
     assert_eq!(history["steps"], serde_json::json!(["pick", "charge"]));
     world.write("go", "");
-    let second = once()
-        .is(0, "")
-        .names(&["skipped step pick: done under token 1"])
-        .is(0, "")
-        .names(&["skipped step charge"]);
+    let second = once().is(0, "step.skipped").names(&["step pick: done under token 1", "step charge"]);
     assert_eq!(second.out, "seven\n");
     assert_eq!(executed(&world), 2);
     assert_eq!(fs::read_dir(world.state().join("sockets")).unwrap().count(), 0);
@@ -274,8 +270,8 @@ fn a_step_that_printed_too_much_is_done_all_the_same() {
     world.write("go", "");
     assert_eq!(
         once()
-            .is(0, "")
-            .names(&["skipped step y: done under token 1; what it printed was not kept"])
+            .is(0, "step.skipped")
+            .names(&["step y: done under token 1", "was not kept"])
             .out
             .trim(),
         "0"
@@ -374,7 +370,7 @@ fn what_was_never_executed_may_be_begun_by_the_next() {
     run.signal(Signal::TERM);
     until("the wrapper has heard it", || pending(run.pid()).is_none().then_some(()));
     strike.release();
-    run.ended().is(143, "").names(&["interrupted before anything was run"]);
+    run.ended().is(143, "interrupted before anything was run");
     let history = world.run(&["--store", &url, "--json", "history", &key]).json();
     assert_eq!(history["outcome"], "planned", "{history}");
     world.run(&["--store", &url, "once", &key, "--", "touch", "now"]).is(0, "");
@@ -495,11 +491,12 @@ fn of_many_at_once_one_does_it() {
 #[test]
 fn why_it_did_or_did_not_run() {
     let world = World::new();
-    world.run(&["why", "site"]).is(64, "").names(&["nothing is known of site"]);
+    world.run(&["why", "site"]).is(64, "nothing is known of site");
     world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--", "true"]).is(0, "");
     world.run(&["run", "site", "--slot", "2026-11-16T06:30Z", "--", "false"]).is(1, "");
     let said = world.run(&["why", "site"]).is(0, "").out;
-    assert!(said.starts_with("the lease site is free (last token 2): a run now gets it.\n"), "{said}");
+    let first = said.lines().next().unwrap();
+    assert!(messages::says(&said, "status.free") && first.contains("site is free (last token 2)"), "{said}");
     assert!(
         said.contains("site@2026-11-16T05:45:00Z: ok, by ") && said.contains("it is not run again"),
         "{said}"
@@ -511,13 +508,13 @@ fn why_it_did_or_did_not_run() {
     );
     assert!(!said.contains("05:45"), "{said}");
     let said = world.run(&["why", "site", "2026-11-16T07:15Z"]).is(0, "").out;
-    assert!(said.contains("no run with --slot 2026-11-16T07:15Z of site has begun"), "{said}");
+    assert!(messages::says(&said, "why.no_such_slot") && said.contains("2026-11-16T07:15"), "{said}");
     let mut holder = world.start(&["once", "k", "--", "sh", "-c", "echo here; read go"]);
     assert_eq!(holder.line(), "here");
     let said = world.run(&["why", "k"]).is(0, "").out;
-    assert!(said.contains("k: started, by ") && said.contains("being done now"), "{said}");
+    assert!(said.contains("k: started, by ") && said.contains("working on it now"), "{said}");
     let said = world.run(&["why", "k.once"]).is(0, "").out;
-    assert!(said.contains("is held by ") && said.contains("a run now is skipped"), "{said}");
+    assert!(messages::says(&said, "status.held"), "{said}");
     holder.close_stdin();
     holder.ended();
 }

@@ -33,7 +33,7 @@ fn a_slot_that_waits_for_its_lease_is_left_alone() {
     daemon.said("starting rare");
     // A reload has it looked at again while it waits.
     site.jobs("a", &job("rare", RARE, more, NOTE));
-    daemon.said("again");
+    daemon.said("daemon.read_again");
     assert_eq!(site.outcome("rare", &slot), None);
     drop(other);
     site.becomes("rare", &slot, "ok");
@@ -53,7 +53,7 @@ fn ranges_have_nothing_in_them_that_ran() {
         site.run("a", &by_hand).is(0, "");
     }
     site.rewind("hourly", newest - 7 * hour);
-    site.tick("a").is(0, "").names(&["dropped 2 slots"]);
+    site.tick("a").is(0, "daemon.dropped").names(&["2 slots"]);
     let expected = [(newest - 6 * hour, newest - 5 * hour, 2), (newest - 3 * hour, newest - hour, 3)];
     // What is no slot parts a range all the same: there is a record in between.
     let found = ranges(&site, "hourly");
@@ -77,7 +77,7 @@ fn one_that_fails_keeps_no_other_from_it() {
     site.rewind("often", now() - 101);
     site.run("a", &["run", "often", "--slot", &old, "--", "false"]).is(1, "");
     site.rewind("often", now() - 1);
-    site.run("a", &["retry", &format!("often@{old}")]).is(0, "").names(&["may be run again"]);
+    site.run("a", &["retry", &format!("often@{old}")]).is(0, "retry.again");
     let daemon = site.daemon("a");
     let others = || site.runs("a").iter().filter(|slot| **slot != old).count();
     until("others run beside it", || (others() >= 4).then_some(()));
@@ -92,7 +92,7 @@ fn a_record_that_makes_no_sense_is_the_trouble_of_one_job() {
     let site = Site::with(&jobs);
     let slot = site.make_due("two");
     site.damage("jobs/one");
-    site.tick("a").is(1, "").names(&["one is not run: the record of the job one"]);
+    site.tick("a").is(1, "daemon.not_run").names(&["one"]);
     assert_eq!(site.runs("a"), [slot]);
 }
 
@@ -102,7 +102,7 @@ fn none_is_caught_up_that_is_too_old() {
         Site::with(&job("often", "every = \"1s\"", "catch_up = 1000\ncatch_up_max_age = \"10s\"", NOTE));
     site.rewind("often", now() - 60);
     let before = now();
-    site.tick("a").is(0, "").names(&["dropped"]);
+    site.tick("a").is(0, "daemon.dropped");
     let oldest = site.runs("a").first().cloned().unwrap();
     assert!(super::kit::second(&oldest) >= before - 10, "{oldest} at {before}");
     // The control: without it, the whole minute is.
@@ -122,7 +122,7 @@ fn what_is_due_while_it_is_paused_during_a_run_is_accounted_for() {
     site.run("a", &["pause", "often"]).is(0, "pause.paused");
     let paused = now();
     until("slots are due meanwhile", || (now() >= paused + 3).then_some(()));
-    site.run("a", &["resume", "often"]).is(0, "").names(&["often goes on"]);
+    site.run("a", &["resume", "often"]).is(0, "pause.resumed");
     let resumed = now();
     site.world.write("a/go", "");
     until("it goes on", || (site.runs("a").len() >= 3).then_some(()));
@@ -147,6 +147,6 @@ fn no_retry_is_promised_that_nobody_will_look_at() {
     site.rewind("rare", rare_slot());
     site.fill_open("rare");
     site.run("a", &["retry", &format!("rare@{slot}")])
-        .is(0, "")
-        .names(&["100 slots of rare wait to be tried again already"]);
+        .is(0, "retry.again")
+        .names(&["100 slots of rare"]);
 }

@@ -47,7 +47,7 @@ fn a_clock_that_is_far_off_starts_nothing() {
         for (ahead, way) in [(600, "ahead of"), (-600, "behind")] {
             for command in ["daemon", "tick"] {
                 let ended = moved(&world, &place, ahead, &[command]).is(78, "daemon.clock_off");
-                assert!(ended.err.contains(way) && ended.err.contains("Nothing was started"), "{ended:#?}");
+                assert!(ended.err.contains(way), "{ended:#?}");
             }
         }
         assert_eq!(settled(&place, &name), None, "{}", place.name);
@@ -96,17 +96,17 @@ fn a_changed_file_is_held_against_the_clock_of_the_store() {
         let mut command = world.hearing(crate::world::binary());
         command.args(["--store", &place.url(), "-v", "daemon"]);
         let mut daemon = Running::new(command);
-        daemon.said("; TERM or Ctrl-C");
+        daemon.said("TERM or Ctrl-C");
         world.write("leasehold.toml", &text("1100ms"));
-        daemon.said("less 1s for the store's clock is too short");
-        daemon.said("The jobs stay as they were before that change");
+        daemon.said("1s for the store's clock");
+        daemon.said("daemon.jobs_stay");
         let said = drained(daemon).err;
         assert!(said.contains(&format!("{name}: ")) && !said.contains("Nothing was run"), "{said}");
         // The control: a start refuses it.
         world
             .run(&["--store", &place.url(), "tick"])
             .is(64, "")
-            .names(&["less 1s for the store's clock is too short"]);
+            .names(&["1s for the store's clock"]);
     }
 }
 
@@ -124,21 +124,20 @@ fn what_a_clock_far_ahead_has_settled_is_told_and_set_back() {
     let early = lines(&site.world.path("runs"));
     assert!(early.len() == 1 && second(&early[0]) > newest + YEARS - 2 * HOUR, "{early:?}");
     // All that look by a clock that is right say so, and what to type.
-    site.tick("a").is(0, "hourly is not run: it is settled up to 20");
-    let said = "so nothing of it becomes due before: a clock was wrong when that was written";
+    site.tick("a").is(0, "daemon.ahead");
     for command in [&["plan"][..], &["why", "hourly"], &["why", "hourly", &named(newest)]] {
         let out = site.run("a", command).is(0, "").out;
-        assert!(out.contains(said) && out.contains("leasehold resume hourly"), "{command:?}: {out}");
+        assert!(out.contains("leasehold resume hourly"), "{command:?}: {out}");
     }
     let mut daemon = site.daemon("a");
-    daemon.said("hourly is not run: it is settled up to 20");
+    daemon.said("daemon.ahead");
     drained(daemon);
     // Who does not know the schedule cannot tell what was dropped of it.
     let before = site.agenda("hourly").unwrap();
     site.jobs("b", "");
-    site.run("b", &["resume", "hourly"]).is(78, "by a clock that was wrong, and is left so");
+    site.run("b", &["resume", "hourly"]).is(78, "pause.not_set_back");
     assert_eq!(site.agenda("hourly").unwrap(), before);
-    site.run("a", &["resume", "hourly"]).is(0, "it was settled up to 20");
+    site.run("a", &["resume", "hourly"]).is(0, "pause.resumed").names(&["up to 20"]);
     assert!(site.run("a", &["plan"]).is(0, "").out.trim_end().ends_with("ok"));
     site.tick("a").quiet();
     let agenda = site.agenda("hourly").unwrap();

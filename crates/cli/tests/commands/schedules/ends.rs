@@ -22,7 +22,7 @@ fn told_to_end_it_lets_the_run_end_and_starts_no_other() {
     let slot = site.make_due("long");
     let (mut daemon, _) = begun(&site);
     daemon.signal(Signal::TERM);
-    daemon.said("nothing more is started; waiting for what runs");
+    daemon.said("daemon.draining");
     site.make_due("other");
     daemon.signal(Signal::HUP);
     assert!(lives(daemon.pid()));
@@ -42,7 +42,7 @@ fn told_twice_it_ends_the_run() {
     let slot = site.make_due("long");
     let (mut daemon, wrapper) = begun(&site);
     daemon.signal(Signal::TERM);
-    daemon.said("once more to end it");
+    daemon.said("daemon.draining");
     daemon.signal(Signal::TERM);
     let ended = daemon.ended();
     assert_eq!(ended.code, 0, "{ended:#?}");
@@ -85,14 +85,15 @@ fn killed(more: &str) -> (Site, Running, String) {
 #[test]
 fn a_run_that_never_reported_is_recorded_so() {
     let (site, mut daemon, slot) = killed("catch_up = 2");
-    daemon.said("began and never reported (signal 9)");
-    daemon.said("was begun by ");
+    daemon.said("daemon.silent");
+    daemon.said("(signal 9)");
+    daemon.said("daemon.never_reported");
     let row = site.becomes("long", &slot, "unknown");
     assert_eq!(row["attempt"], 1, "{row}");
     site.world.write("a/go", "");
     // Whatever else is due is not held up by it: the day before, as if it had not been seen.
     let said = drained(daemon).err;
-    assert!(said.contains(&format!("long@{slot} was begun by ")), "{said}");
+    assert!(said.contains(&format!("long@{slot} was started by ")), "{said}");
     site.tick("a").is(0, "");
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
     let why = site.run("a", &["why", "long"]).is(0, "").out;
@@ -141,7 +142,7 @@ fn a_slot_that_fails_is_tried_as_often_as_it_may() {
     site.becomes("fails", &slot, "failed");
     for _ in 0..2 {
         daemon.signal(Signal::HUP);
-        daemon.said("read leasehold.toml again");
+        daemon.said("daemon.read_again");
     }
     drained(daemon);
     site.tick("a").is(0, "");
@@ -152,7 +153,7 @@ fn a_slot_that_fails_is_tried_as_often_as_it_may() {
     assert!(gaps[0] >= 900 && gaps[1] >= 1_900, "with growing distance: {gaps:?} ms");
     // Until somebody says so.
     site.world.write("a/go", "");
-    site.run("a", &["retry", &format!("fails@{slot}")]).is(0, "").names(&["may be run again"]);
+    site.run("a", &["retry", &format!("fails@{slot}")]).is(0, "retry.again");
     site.tick("a").quiet();
     assert_eq!(site.outcome("fails", &slot).unwrap()["outcome"], "ok");
     site.tick("a").quiet();
@@ -185,7 +186,7 @@ fn events_have_fields() {
     let site = Site::with(&job("fails", RARE, "attempts = 2", "exit 3"));
     let slot = site.make_due("fails");
     let ended =
-        site.run("a", &["--json", "tick"]).is(1, "").names(&[": failed (exit code 3), attempt 1 of 2; "]);
+        site.run("a", &["--json", "tick"]).is(1, "daemon.ended_badly").names(&["(exit code 3), attempt 1 of"]);
     let events: Vec<serde_json::Value> =
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let fields: Vec<_> = events
@@ -201,7 +202,7 @@ fn events_have_fields() {
     assert!(ended.err.contains(", attempt 2 of 2; "), "{ended:#?}");
     // Slots that nobody ran, as one range.
     site.rewind("fails", rare_slot() - 2 * 366 * 86_400 - 1);
-    let ended = site.run("a", &["--json", "tick"]).is(0, "").names(&["dropped 2 slots of fails, from "]);
+    let ended = site.run("a", &["--json", "tick"]).is(0, "daemon.dropped").names(&["2 slots of fails"]);
     let event: serde_json::Value = serde_json::from_str(ended.out.lines().next().unwrap()).unwrap();
     assert_eq!((&event["reason"], &event["count"]), (&"missed".into(), &2.into()), "{event}");
     assert_eq!(event["last"], named(rare_slot() - 366 * 86_400), "{event}");
@@ -211,7 +212,7 @@ fn events_have_fields() {
 fn tick_says_how_it_went() {
     let site = Site::with(&job("fails", RARE, "", "exit 3"));
     let slot = site.make_due("fails");
-    site.tick("a").is(1, "").names(&[&format!("fails for {slot}: failed (exit code 3)")]);
+    site.tick("a").is(1, "daemon.ended_badly").names(&[&format!("{slot}: failed (exit code 3)")]);
     site.tick("a").is(0, "");
     // Giving way is no failure.
     site.jobs("a", &job("gives-way", RARE, "lease = \"site\"", NOTE));
@@ -219,7 +220,7 @@ fn tick_says_how_it_went() {
     let mut holder = site.start("a", &["run", "site", "--", "sh", "-c", "echo here; read go"]);
     assert_eq!(holder.line(), "here");
     let slot = site.make_due("gives-way");
-    let ended = site.run("a", &["--json", "tick"]).is(0, "").names(&[&format!("skipped gives-way@{slot}")]);
+    let ended = site.run("a", &["--json", "tick"]).is(0, "daemon.skipped").names(&[&format!("gives-way@{slot}")]);
     let events: Vec<serde_json::Value> =
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(events.iter().all(|event| event["v"] == 1 && event["job"] == "gives-way"), "{events:#?}");

@@ -12,7 +12,7 @@ use leasehold_run::job_records::agenda_key;
 use pollster::block_on;
 use serde_json::Value;
 
-use crate::world::{Ended, Running, World, until};
+use crate::world::{Ended, Running, World, messages, until};
 
 /// A slot that was due months ago, and the next is due in months: nothing becomes due while a test runs.
 pub const RARE: &str = "every = \"366d\"";
@@ -93,7 +93,7 @@ impl Site {
     /// A daemon that has read its file.
     pub fn daemon(&self, machine: &str) -> Running {
         let mut daemon = self.start(machine, &["-v", "daemon"]);
-        daemon.said("; TERM or Ctrl-C");
+        daemon.said("TERM or Ctrl-C");
         daemon
     }
 
@@ -181,6 +181,12 @@ impl Site {
 
 pub fn lines(path: &Path) -> Vec<String> {
     std::fs::read_to_string(path).unwrap_or_default().lines().map(Into::into).collect()
+}
+
+/// Whether a line of what was printed is this message of `docs/messages.md`.
+pub fn tells(text: &str, message: &str) -> bool {
+    assert!(messages::is_name(message), "{message}");
+    messages::says(&format!("{text}\n"), message)
 }
 
 /// Ends a daemon in the ordinary way.

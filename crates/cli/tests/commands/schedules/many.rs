@@ -36,7 +36,7 @@ fn spent(pid: u32) -> (u64, u64) {
 fn they_are_taken_quickly_and_cost_nothing_until_they_are_due() {
     let site = Site::new();
     site.jobs("a", &daily());
-    for (which, said) in [("first", "items.bad_record"), ("second", "")] {
+    for (which, said) in [("first", "daemon.new_jobs"), ("second", "")] {
         let begun = boot_time();
         site.tick("a").is(0, said);
         println!("{MANY} jobs, {which} tick: {:?}", boot_time().since(begun));

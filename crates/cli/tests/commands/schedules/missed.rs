@@ -11,7 +11,7 @@ fn a_job_that_was_just_installed_has_missed_nothing() {
     site.jobs("a", &job("rare", RARE, "", NOTE));
     assert!(site.agenda("rare").is_none());
     let before = now();
-    site.tick("a").is(0, "items.bad_record");
+    site.tick("a").is(0, "daemon.new_job");
     assert!(site.runs("a").is_empty());
     let agenda = site.agenda("rare").expect("a record");
     assert!((before..=now()).contains(&agenda.settled) && agenda.dropped.is_empty(), "{agenda:?}");
@@ -48,7 +48,7 @@ fn outage(due: &str, seconds: i64, scheduler: &str) -> u64 {
             drained(daemon)
         }
     };
-    let said = said.is(0, "").names(&["leasehold: dropped "]);
+    let said = said.is(0, "daemon.dropped");
     let runs: Vec<i64> = site.runs("a").iter().map(|slot| second(slot)).collect();
     assert_eq!(runs[1..3].iter().map(|at| at - runs[0]).collect::<Vec<_>>(), [60, 120], "oldest first");
     assert!(runs.len() == 3 || scheduler != "tick", "{runs:?}");
@@ -87,7 +87,7 @@ fn without_catch_up_only_what_is_on_time_is_run() {
     let settled = now() - 3600;
     site.rewind("minutely", settled);
     let rare = site.make_due("rare");
-    site.tick("a").is(0, "").names(&["dropped 1 slot of rare"]).is(0, "").names(&["slots of minutely"]);
+    site.tick("a").is(0, "daemon.dropped_one").is(0, "daemon.dropped").names(&["rare", "minutely"]);
     let runs = site.runs("a");
     assert_eq!(runs.len(), 1, "{runs:?}");
     let newest = second(&runs[0]);

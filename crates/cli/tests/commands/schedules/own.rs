@@ -14,7 +14,7 @@ fn a_jobs_variables_are_for_its_command_alone() {
     let env = format!("XDG_STATE_HOME = \"{elsewhere}\", PATH = \"{bin}:{path}\", WORD = 'a \"b\" {{c}}'");
     let job = format!("[[job]]\nname = \"site\"\n{RARE}\nrun = [\"say\"]\nenv = {{ {env} }}\n");
     site.jobs("a", &job);
-    site.tick("a").is(0, "items.bad_record");
+    site.tick("a").is(0, "daemon.new_job");
     let slot = site.make_due("site");
     site.tick("a").is(0, "");
     assert_eq!(site.outcome("site", &slot).unwrap()["outcome"], "ok");
@@ -30,7 +30,7 @@ fn a_late_slot_seals_the_target_of_its_own_day() {
     let write = format!("\"{}\" write file:{{date}}.txt --from note", crate::world::binary().display());
     site.world.write("a/note", "hello");
     site.jobs("a", &super::kit::job("site", RARE, "fence = [\"file:{date}.txt\"]", &write));
-    site.tick("a").is(0, "items.bad_record");
+    site.tick("a").is(0, "daemon.new_job");
     let slot = site.make_due("site");
     site.tick("a").is(0, "");
     assert_eq!(site.outcome("site", &slot).unwrap()["outcome"], "ok");

@@ -15,7 +15,7 @@ fn what_is_due_during_a_pause_is_one_range() {
     let dropped = || site.agenda("often").unwrap().dropped;
     until("three were dropped", || dropped().iter().any(|range| range.count >= 3).then_some(()));
     let ran = site.runs("a");
-    site.run("a", &["resume", "often"]).is(0, "").names(&["often goes on"]);
+    site.run("a", &["resume", "often"]).is(0, "pause.resumed");
     until("it goes on", || (site.runs("a").len() >= ran.len() + 2).then_some(()));
     drained(daemon);
     let ranges: Vec<_> = dropped().into_iter().filter(|range| range.why == DropReason::Paused).collect();
@@ -34,7 +34,7 @@ fn a_pause_counts_although_nobody_looked() {
     let site = Site::with(&job("rare", RARE, "", NOTE));
     site.run("a", &["pause", "rare"]).is(0, "pause.paused");
     let slot = site.make_due("rare");
-    site.run("a", &["resume", "rare"]).is(0, "").names(&["rare goes on"]);
+    site.run("a", &["resume", "rare"]).is(0, "pause.resumed");
     site.tick("a").is(0, "");
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
     let dropped = site.agenda("rare").unwrap().dropped;
@@ -81,9 +81,8 @@ fn a_machine_with_another_file_leaves_the_job_alone() {
     let mut daemon = site.daemon("a");
     until("it runs", || (!site.runs("a").is_empty()).then_some(()));
     site.tick("b").is(0, "");
-    daemon.said(
-        "often is not run here: another machine has loaded another schedule for it since (every 8784h)",
-    );
+    daemon.said("daemon.elsewhere");
+    daemon.said("(every 8784h)");
     let (ran, at) = (site.runs("a"), now());
     // Slots come and go by the old file.
     until("three more would be due", || (now() > at + 3).then_some(()));
@@ -99,12 +98,12 @@ fn a_changed_file_is_read_without_a_restart() {
     let mut daemon = site.daemon("a");
     let both = job("old", RARE, "", NOTE) + &job("new", "every = \"1s\"", "", NOTE);
     site.jobs("a", &both);
-    daemon.said("read leasehold.toml again");
+    daemon.said("daemon.read_again");
     until("the new job runs", || (!site.runs("a").is_empty()).then_some(()));
     // A mistake leaves things as they were, and says where it is.
     site.jobs("a", &both.replace("every = \"1s\"", "evry = \"1s\""));
-    daemon
-        .said("leasehold.toml:8: unknown key \"evry\" (did you mean \"every\"?). The jobs stay as they were");
+    daemon.said("leasehold.toml:8: ");
+    daemon.said("daemon.jobs_stay");
     let ran = site.runs("a").len();
     until("it still runs", || (site.runs("a").len() > ran + 1).then_some(()));
     // A file that is gone, likewise; and one without the job stops it.
@@ -137,10 +136,10 @@ fn a_file_behind_links_is_read_when_they_lead_elsewhere() {
     site.world.write("a/..v2/leasehold.toml", &text("new"));
     symlink("..v2", path("a/..data_tmp")).unwrap();
     std::fs::rename(path("a/..data_tmp"), path("a/..data")).unwrap();
-    daemon.said("new is new on ");
+    daemon.said("new is new on");
     // The directory that it leads to now.
     site.world.write("a/..v2/leasehold.toml", &text("newer"));
-    daemon.said("newer is new on ");
+    daemon.said("newer is new on");
     // The control: what is written beside it is nothing to it.
     let said = drained(daemon).err;
     assert_eq!(said.matches("read leasehold.toml again").count(), 2, "{said}");

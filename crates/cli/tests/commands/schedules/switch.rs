@@ -1,6 +1,6 @@
 //! A job with several resources, on two machines: whichever is free, and once.
 
-use super::kit::{RARE, Site, drained, job};
+use super::kit::{RARE, Site, drained, job, tells};
 use crate::world::{Running, until};
 
 const SITES: [&str; 4] = ["north", "east", "south", "west"];
@@ -44,7 +44,7 @@ fn it_is_run_once_where_there_is_room() {
         daemon.signal(rustix::process::Signal::HUP);
     }
     daemons.into_iter().for_each(|mut daemon| {
-        daemon.said("read leasehold.toml again");
+        daemon.said("daemon.read_again");
         drained(daemon);
     });
     assert_eq!(runs(&site), [format!("south {slot}")]);
@@ -60,7 +60,7 @@ fn it_gives_way_once_if_all_are_busy() {
     let row = site.becomes("letter", &slot, "skipped");
     assert!(row["said"].as_str().unwrap().starts_with("overlap: "), "{row}");
     let said: Vec<String> = daemons.into_iter().map(|daemon| drained(daemon).err).collect();
-    let gave_way = |line: &&str| line.contains("skipped letter@") && line.contains(" is held by ");
+    let gave_way = |line: &&str| tells(line, "daemon.skipped") && line.contains("letter@");
     let skipped = said.iter().flat_map(|said| said.lines()).filter(gave_way).count();
     assert_eq!(skipped, 1, "said once, by one of them: {said:#?}");
     for other in others {
