@@ -47,7 +47,7 @@ pub trait ProtectedWork {
 #[derive(Debug)]
 pub struct Driver {
     session: Session,
-    keeper: StoreThread,
+    store_thread: StoreThread,
     /// The job runs, so it may have to be stopped in time.
     job_lives: bool,
     alarm: Option<BootTime>,
@@ -116,12 +116,12 @@ impl Driver {
         let (inputs, inbox) = mpsc::channel();
         let inputs = InputSender { inputs, wake: wake.clone() };
         let replies = inputs.clone();
-        let keeper = StoreThread::new(store, memory, recorder, move |input| replies.send(input));
+        let store_thread = StoreThread::new(store, memory, recorder, move |input| replies.send(input));
         let (sender, steps) = mpsc::channel();
         let step_sender = StepSender { steps: sender, wake: wake.clone() };
         let session = Session::new(plan, random::seed());
         let (job_lives, alarm) = (false, None);
-        Ok(Self { session, keeper, job_lives, alarm, timer, wake, inbox, inputs, steps, step_sender })
+        Ok(Self { session, store_thread, job_lives, alarm, timer, wake, inbox, inputs, steps, step_sender })
     }
 
     /// Sends inputs from other threads.
@@ -207,7 +207,7 @@ impl Driver {
 
     /// Gives a task to the keeper; gives the answer if there is one at once.
     fn give(&mut self, task: Task) -> Option<Input> {
-        self.keeper.give(task, self.job_lives)
+        self.store_thread.give(task, self.job_lives)
     }
 
     /// Runs the session to its end. `each` sees the driver and the job after every step that did not
@@ -240,6 +240,6 @@ impl Driver {
             Outcome::Finished { release, .. } => *release != Release::Unconfirmed,
             Outcome::Lost { .. } | Outcome::NotStarted(_) => false,
         };
-        self.keeper.finish(answered);
+        self.store_thread.finish(answered);
     }
 }

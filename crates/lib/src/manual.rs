@@ -69,16 +69,16 @@ fn plan(ask: &AcquireRequest, memory: &SeenTokens) -> SessionPlan {
 }
 
 /// Renews, releases or revokes.
-pub fn errand(verb: OneShotVerb, lease: &Name, store: &mut dyn Store) -> OneShotOutcome {
-    let mut errand = OneShot::new(verb, lease.clone(), store.facts().store_clock(), random::seed());
+pub fn one_shot(verb: OneShotVerb, lease: &Name, store: &mut dyn Store) -> OneShotOutcome {
+    let mut one_shot = OneShot::new(verb, lease.clone(), store.facts().store_clock(), random::seed());
     let outcome = drive(store, &lease_key(lease), NextCall::Read, None, |store, answer| {
         NextCall::from(match answer {
             StoreAnswer::Read(read) => {
                 let read = read.map(|stored| reading(store, stored));
-                errand.ends(end(lease, read.as_ref().ok()));
-                errand.on_read(read)
+                one_shot.ends(end(lease, read.as_ref().ok()));
+                one_shot.on_read(read)
             }
-            StoreAnswer::Cas(cas) => errand.on_cas(cas),
+            StoreAnswer::Cas(cas) => one_shot.on_cas(cas),
         })
     });
     outcome.unwrap_or_else(|failure| OneShotOutcome::Failed { failure, sent: true })

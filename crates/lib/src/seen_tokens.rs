@@ -134,7 +134,7 @@ impl SeenTokens {
 
     /// Makes sure, before the lease is taken, that its notes can be written: writes one, unless there is one, that
     /// the lease is kept on this store, and whether machines share it.
-    pub fn enrol(&self, lease: &Name, shared: bool) -> io::Result<()> {
+    pub fn remember_store(&self, lease: &Name, shared: bool) -> io::Result<()> {
         let Some(path) = self.file(lease) else { return Ok(()) };
         let mut page = self.load(lease);
         let known = page.stores.get(&self.store);
@@ -225,7 +225,7 @@ mod tests {
         let file = memory.file(&lease).unwrap();
         write_private(&file, br#"{"stores":{"dir:/x":{"more":{"colour":"red"}}},"more":{"size":7}}"#)
             .unwrap();
-        memory.enrol(&lease, true).unwrap();
+        memory.remember_store(&lease, true).unwrap();
         let seen = SeenToken { epoch: Epoch::first(1), token: Token::new(6).unwrap() };
         memory.remember(&lease, Some(seen), None);
         memory.forget(&lease).unwrap();

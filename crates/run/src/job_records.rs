@@ -10,7 +10,7 @@ use std::time::Duration;
 pub use due_now::due_now;
 use jiff::Timestamp;
 use leasehold::ledger::job::decoded;
-pub use leasehold::ledger::job::{PREFIX, agenda_key, read};
+pub use leasehold::ledger::job::{PREFIX, job_record_key, read};
 use leasehold::ledger::{Item, key_of, slots_of};
 use leasehold::stores::{BatchWrite, Store, each_stored};
 use leasehold::update::{NextCall, StoreAnswer, drive};
@@ -180,7 +180,7 @@ pub fn read_all(store: &mut dyn Store) -> Result<(Vec<JobRecord>, Vec<Unreadable
     let (mut found, mut bad) = (Vec::new(), Vec::new());
     each_stored(store, PREFIX, "", |key, stored| {
         match JobRecord::decode_any(&stored.body) {
-            Ok(agenda) if agenda_key(&agenda.job) == key => found.push(agenda),
+            Ok(job_record) if job_record_key(&job_record.job) == key => found.push(job_record),
             Ok(_) => bad.push((key, BadEntry::Other.to_string())),
             Err(why) => bad.push((key, why.to_string())),
         }
@@ -191,7 +191,7 @@ pub fn read_all(store: &mut dyn Store) -> Result<(Vec<JobRecord>, Vec<Unreadable
 
 /// The record of a job after an attempt to change it.
 struct Changed {
-    agenda: Option<JobRecord>,
+    job_record: Option<JobRecord>,
     /// This process changed it.
     by_us: bool,
 }
@@ -222,18 +222,18 @@ fn go_on(
             None => UpdateDecision::Stop(Ok(found)),
         }
     };
-    let done = drive(store, &agenda_key(job), NextCall::Read, None, |_, answer| {
+    let done = drive(store, &job_record_key(job), NextCall::Read, None, |_, answer| {
         let next = match answer {
             StoreAnswer::Read(read) => {
                 update.on_read(read.map(|s| s.map(|s| FoundRecord::of(s, |body| decoded(job, body)))), decide)
             }
             StoreAnswer::Cas(cas) => update.on_cas(cas),
         };
-        NextCall::of(next, |agenda| Some(agenda.encode()))
+        NextCall::of(next, |job_record| Some(job_record.encode()))
     })?;
     match done {
-        UpdateOutcome::Landed { record, .. } => Ok(Changed { agenda: Some(record), by_us: true }),
-        UpdateOutcome::Stopped(found) => found.map(|agenda| Changed { agenda, by_us: false }),
+        UpdateOutcome::Landed { record, .. } => Ok(Changed { job_record: Some(record), by_us: true }),
+        UpdateOutcome::Stopped(found) => found.map(|job_record| Changed { job_record, by_us: false }),
         UpdateOutcome::Failed { failure, .. } => Err(failure),
     }
 }
@@ -252,7 +252,7 @@ pub fn register(
     })?;
     let (mut writes, mut updates, mut changed) = (Vec::new(), Vec::new(), Vec::new());
     for terms in jobs {
-        let key = agenda_key(&terms.job);
+        let key = job_record_key(&terms.job);
         let stored = known.remove(&key);
         // A record that cannot be read concerns one job. Each look at that job reports it.
         let Ok(found) = stored.as_ref().map(|stored| decoded(&terms.job, &stored.body)).transpose() else {
@@ -293,10 +293,10 @@ fn not_over(
     before: Option<&JobRecord>,
     now: i64,
 ) -> Result<Vec<i64>, Failure> {
-    let Some(agenda) = before.filter(|agenda| !agenda.goes_by(&terms.named)) else {
+    let Some(job_record) = before.filter(|job_record| !job_record.goes_by(&terms.named)) else {
         return Ok(Vec::new());
     };
-    let (entries, _) = recorded(store, &terms.job, agenda.settled, now)?;
+    let (entries, _) = recorded(store, &terms.job, job_record.settled, now)?;
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for (entry, stored) in &entries {
         all.push((due_at(entry), due_now::stands(store, terms, now, entry, stored, &mut notes)?));
@@ -322,7 +322,7 @@ fn list_latecomers(
 pub fn pause(store: &mut dyn Store, job: &Name) -> Result<Option<JobRecord>, Failure> {
     let at = host::utc(clock::wall().as_secs());
     let changed = change(store, job, |found, write| found?.pausing(host::name(), at.clone(), write));
-    Ok(changed?.agenda)
+    Ok(changed?.job_record)
 }
 
 /// Lets a job go on with the slots that are due after `now`: after a pause, or if a wrong clock has settled it too far
@@ -338,7 +338,7 @@ pub fn resume(
         let in_force = terms.filter(|terms| found.goes_by(&terms.named));
         found.going_on(in_force.map(|terms| &terms.schedule as &dyn Calendar), now, write)
     });
-    Ok(changed?.agenda)
+    Ok(changed?.job_record)
 }
 
 /// A record of a slot, as it is stored.
@@ -374,10 +374,11 @@ pub fn recorded(
 
 /// The entries that count. A dropped slot may have a record all the same, from a run that was killed before it could
 /// remove it.
-pub fn told(entries: Vec<Entry>, agendas: &[JobRecord]) -> Vec<Entry> {
-    let by_job: BTreeMap<&Name, &JobRecord> = agendas.iter().map(|agenda| (&agenda.job, agenda)).collect();
+pub fn told(entries: Vec<Entry>, job_records: &[JobRecord]) -> Vec<Entry> {
+    let by_job: BTreeMap<&Name, &JobRecord> =
+        job_records.iter().map(|job_record| (&job_record.job, job_record)).collect();
     let means = |entry: &Entry| match &entry.subject {
-        Subject::Slot { job, at, .. } => !by_job.get(job).is_some_and(|agenda| agenda.is_void(*at)),
+        Subject::Slot { job, at, .. } => !by_job.get(job).is_some_and(|job_record| job_record.is_void(*at)),
         Subject::Key(_) | Subject::Latest(_) => true,
     };
     entries.into_iter().filter(means).collect()
@@ -397,9 +398,9 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
     let keep = i64::try_from(terms.keep.as_secs()).unwrap_or(i64::MAX);
     let (old, _) = recorded(store, &terms.job, 0, now.saturating_sub(keep))?;
     // Read after them: a slot that is to be tried again is listed by now, or its record has another version.
-    let Some(agenda) = read(store, &terms.job)? else { return Ok(0) };
+    let Some(job_record) = read(store, &terms.job)? else { return Ok(0) };
     let mut removed = 0;
-    for (entry, stored) in old.iter().filter(|(entry, _)| agenda.may_forget(due_at(entry), entry.state)) {
+    for (entry, stored) in old.iter().filter(|(entry, _)| job_record.may_forget(due_at(entry), entry.state)) {
         let gone = block_on(store.remove(&key_of(&entry.subject), &stored.version));
         removed += usize::from(matches!(gone, Cas::Written { .. }));
     }
@@ -409,7 +410,7 @@ pub fn sweep(store: &mut dyn Store, terms: &Terms, now: i64) -> Result<usize, Fa
 /// Lists a slot to be tried again, although it is settled or newer ones exist. Gives the job's record, or `None` if no
 /// machine has loaded the job. If the record does not list the slot, too many are open already.
 pub fn again(store: &mut dyn Store, job: &Name, at: i64) -> Result<Option<JobRecord>, Failure> {
-    let unlisted = |agenda: &&JobRecord| !agenda.open.contains(&at);
+    let unlisted = |job_record: &&JobRecord| !job_record.open.contains(&at);
     let listed = change(store, job, |found, write| found.filter(unlisted)?.listing(&[at], write));
-    Ok(listed?.agenda)
+    Ok(listed?.job_record)
 }

@@ -17,24 +17,24 @@ pub fn acquire(
     memory: SeenTokens,
     signals: Signals,
 ) -> std::io::Result<Outcome> {
-    let mut shell = manual::session(ask, store, memory)?;
-    let outcome = drive(&mut shell, signals)?;
-    shell.finish(&outcome);
+    let mut driver = manual::session(ask, store, memory)?;
+    let outcome = drive(&mut driver, signals)?;
+    driver.finish(&outcome);
     Ok(outcome)
 }
 
 /// Drives the session. The first signal ends the waiting in order: a claim that was sent is given back, and the outcome is
 /// told. The second ends it at once.
-fn drive(shell: &mut Driver, mut signals: Signals) -> std::io::Result<Outcome> {
+fn drive(driver: &mut Driver, mut signals: Signals) -> std::io::Result<Outcome> {
     let mut inputs = vec![Input::Start];
     let mut signals_seen = 0;
     loop {
         for input in inputs {
-            if let Some(outcome) = shell.step(input, &mut NoJob) {
+            if let Some(outcome) = driver.step(input, &mut NoJob) {
                 return Ok(outcome);
             }
         }
-        let (more, signalled) = shell.wait(Some(signals.as_fd()))?;
+        let (more, signalled) = driver.wait(Some(signals.as_fd()))?;
         inputs = more;
         if !signalled {
             continue;

@@ -289,9 +289,9 @@ impl StepResponder {
     /// Adds the steps of an item, which the keeper records. If the store does not answer when a step is done, it is asked
     /// again for `patience`.
     #[must_use]
-    pub fn with_steps(self, keeper: StepSender, patience: Duration) -> Self {
+    pub fn with_steps(self, store_thread: StepSender, patience: Duration) -> Self {
         let (grant, under_way) = (self.run.grant, Arc::default());
-        Self { steps: Some(ItemSteps { grant, keeper, patience, under_way }), ..self }
+        Self { steps: Some(ItemSteps { grant, store_thread, patience, under_way }), ..self }
     }
 
     /// Adds gates that the run has fenced. Their store is asked for `patience`.
@@ -336,7 +336,7 @@ impl StepResponder {
 #[derive(Clone, Debug)]
 struct ItemSteps {
     grant: Grant,
-    keeper: StepSender,
+    store_thread: StepSender,
     /// How long a silent store is asked again. Renewals wait meanwhile.
     patience: Duration,
     under_way: Arc<Mutex<BTreeSet<String>>>,
@@ -385,7 +385,7 @@ impl ItemSteps {
         let nobody_else = self.under_way().insert(step.into());
         let reserved = nobody_else.then(|| StepGuard { steps: self, step });
         let (told, answer) = mpsc::channel();
-        self.keeper.send(StepTask::Stands { name: step.into(), told });
+        self.store_thread.send(StepTask::Stands { name: step.into(), told });
         match answer.recv().map_err(|_| ended())?.ok_or(StepAnswer::NoItem)? {
             StepStands::Full => Err(StepAnswer::Full),
             StepStands::Done(done) => Err(StepAnswer::Done { token: done.token.get(), output: done.output }),
@@ -405,7 +405,7 @@ impl ItemSteps {
         let to_keep = output.is_some();
         // From here on, so that many together take no longer than one.
         let until = clock::boot_time().plus(self.patience);
-        self.keeper.send(StepTask::Done { name: step.into(), output, until, told });
+        self.store_thread.send(StepTask::Done { name: step.into(), output, until, told });
         match answer.recv() {
             Ok(Amended::Done(entry, _)) => {
                 let kept = entry.steps.iter().any(|done| done.name == step && done.output.is_some());

@@ -133,7 +133,7 @@ fn take_it(
 ) -> Result<u8, Failed> {
     let wishes = TimingWishes { ttl: Some(args.ttl), ..TimingWishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
-    super::enrol(&opened, std::slice::from_ref(lease))?;
+    super::remember_store(&opened, std::slice::from_ref(lease))?;
     let resolution = opened.store.facts().resolution;
     let latest = asked.map(|(_, hold)| latest_end(hold.ttl, resolution));
     let wait = args.wait.or(latest).unwrap_or_default();
@@ -199,7 +199,7 @@ fn ask_holder(
     opened: &mut OpenedStore,
     out: &Out,
 ) -> Result<Option<(LeaseRecord, Hold)>, Failed> {
-    match manual::errand(OneShotVerb::Revoke, lease, opened.store.as_mut()) {
+    match manual::one_shot(OneShotVerb::Revoke, lease, opened.store.as_mut()) {
         OneShotOutcome::Done { record, .. } | OneShotOutcome::Revoked(record) => {
             let Some(hold) = record.hold.clone() else { return Ok(None) };
             out.note(&say::asked(shown(&record.holder), record.token, HumanDuration(hold.ttl)));

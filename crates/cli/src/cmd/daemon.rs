@@ -18,7 +18,7 @@ use progress::{Progress, clock_failed};
 use rustix::process::Signal;
 use watch::Watch;
 
-use super::{OpenedStore, enrol, open_tested, other_stores, store_failed};
+use super::{OpenedStore, open_tested, other_stores, remember_store, store_failed};
 use crate::args::{Everywhere, NewHereArgs};
 use crate::config::Chosen;
 use crate::exit::{self, FailKind, Failed};
@@ -129,7 +129,7 @@ fn start<'a>(
     let jobs = jobs::load(path)?;
     let opened = open_tested(flags, &leases(&jobs))?;
     other_stores::told_by_file(&opened)?;
-    enrol(&opened, &leases(&jobs))?;
+    remember_store(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
     let number = jobs.len();
     let OpenedStore { chosen, store, .. } = opened;
@@ -181,7 +181,7 @@ fn reloaded(
     let checked = jobs::load(path).map_err(Failed::from).and_then(|jobs| {
         let opened = super::open(flags, &leases(&jobs))?;
         other_stores::told_by_file(&opened)?;
-        enrol(&opened, &leases(&jobs))?;
+        remember_store(&opened, &leases(&jobs))?;
         if opened.chosen.url != chosen.url {
             out.warn(&say::other_store(&opened.chosen.shown, &chosen.shown));
         }

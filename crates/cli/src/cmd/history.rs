@@ -144,13 +144,13 @@ pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Fail
         }
     }
     let mut opened = super::open(flags, &[])?;
-    let StoreRecords { rows, agendas, mut unreadable } = recorded(&mut opened)?;
+    let StoreRecords { rows, job_records, mut unreadable } = recorded(&mut opened)?;
     let past_runs::PastRuns { runs, leases, unreadable: bad } = past_runs::runs(&mut opened, &rows)?;
     unreadable.extend(bad);
-    let jobs: Vec<Name> = agendas.iter().map(|agenda| agenda.job.clone()).collect();
-    let dropped = agendas.into_iter().flat_map(|agenda| {
-        let job = agenda.job;
-        agenda.dropped.into_iter().map(move |range| DroppedOfJob { job: job.clone(), range })
+    let jobs: Vec<Name> = job_records.iter().map(|job_record| job_record.job.clone()).collect();
+    let dropped = job_records.into_iter().flat_map(|job_record| {
+        let job = job_record.job;
+        job_record.dropped.into_iter().map(move |range| DroppedOfJob { job: job.clone(), range })
     });
     let items = rows.into_iter().map(|row| Line::Item(Box::new(row)));
     let mut lines: Vec<Line> =
@@ -180,14 +180,14 @@ pub fn is_here(flags: &Everywhere, name: &str) -> bool {
 /// Nothing has this name; which names there are.
 pub fn unheard_of(opened: &mut OpenedStore, name: &str) -> Result<Failed, Failed> {
     let failed = |failure| store_failed(&failure, &opened.chosen);
-    let (agendas, _) = job_records::read_all(opened.store.as_mut()).map_err(failed)?;
+    let (job_records, _) = job_records::read_all(opened.store.as_mut()).map_err(failed)?;
     let mut leases = Vec::new();
     let listed = each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, _| {
         leases.push(key[LEASE_PREFIX.len()..].to_owned());
         true
     });
     listed.map_err(failed)?;
-    let jobs: Vec<&str> = agendas.iter().map(|agenda| agenda.job.as_str()).collect();
+    let jobs: Vec<&str> = job_records.iter().map(|job_record| job_record.job.as_str()).collect();
     let known: Vec<&str> = jobs.iter().copied().chain(leases.iter().map(String::as_str)).collect();
     let meant = did_you_mean(name, &known).map(say::meant_name).unwrap_or_default();
     let there = match &jobs[..] {
@@ -203,7 +203,7 @@ pub fn unheard_of(opened: &mut OpenedStore, name: &str) -> Result<Failed, Failed
 pub struct StoreRecords {
     /// Every item that was not dropped.
     pub rows: Vec<ItemRow>,
-    agendas: Vec<JobRecord>,
+    job_records: Vec<JobRecord>,
     /// Records that cannot be read, and why.
     unreadable: Vec<Unreadable>,
 }
@@ -221,14 +221,14 @@ pub fn recorded(opened: &mut OpenedStore) -> Result<StoreRecords, Failed> {
         })
         .map_err(|f| store_failed(&f, &opened.chosen))?;
     }
-    let (agendas, bad) =
+    let (job_records, bad) =
         job_records::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
     unreadable.extend(bad);
-    let rows = job_records::told(rows, &agendas).into_iter().map(|entry| {
+    let rows = job_records::told(rows, &job_records).into_iter().map(|entry| {
         let state = state(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
         Ok(ItemRow { entry, state })
     });
-    Ok(StoreRecords { rows: rows.collect::<Result<_, Failed>>()?, agendas, unreadable })
+    Ok(StoreRecords { rows: rows.collect::<Result<_, Failed>>()?, job_records, unreadable })
 }
 
 /// The outcome of an item, or that a run is working on it now.

@@ -35,7 +35,7 @@ fn is_bad(state: ItemState) -> bool {
 /// What is known of a job.
 pub struct KnownJob {
     /// Its record; nothing if no machine has loaded it.
-    pub agenda: Option<JobRecord>,
+    pub job_record: Option<JobRecord>,
     /// The slot that is running, or else the newest that has a record; and its outcome.
     pub last: Option<(Entry, ItemState)>,
     pub standing: JobStatus,
@@ -121,11 +121,12 @@ pub fn stood(
     let chosen = opened.chosen.clone();
     let failed = |failure| store_failed(&failure, &chosen);
     let store = opened.store.as_mut();
-    let agenda = job_records::read(store, name).map_err(failed)?;
-    let from = agenda.as_ref().map_or(0, |agenda| agenda.settled.min(now.as_second()) - LOOK_BACK);
+    let job_record = job_records::read(store, name).map_err(failed)?;
+    let from =
+        job_record.as_ref().map_or(0, |job_record| job_record.settled.min(now.as_second()) - LOOK_BACK);
     let (entries, _) = job_records::recorded(store, name, from, i64::MAX).map_err(failed)?;
     let entries: Vec<Entry> = entries.into_iter().map(|(entry, _)| entry).collect();
-    let entries = job_records::told(entries, agenda.as_slice());
+    let entries = job_records::told(entries, job_record.as_slice());
     let mut states = Vec::new();
     for entry in &entries {
         states.push(history::state(store, entry).map_err(failed)?);
@@ -134,19 +135,19 @@ pub fn stood(
     // Newer slots may have been skipped because of the one that is running.
     let running = recorded.iter().rev().find(|(_, state)| *state == ItemState::Started);
     let last = running.or(recorded.last()).map(|(entry, state)| ((*entry).clone(), *state));
-    let mut standing = standing(job, agenda.as_ref(), &recorded, now);
+    let mut standing = standing(job, job_record.as_ref(), &recorded, now);
     // This asks the store once more for each lease.
     let may_be = matches!(
         standing,
         JobStatus::Overdue(..) | JobStatus::Ended(_) | JobStatus::Waiting(_) | JobStatus::Fine
     );
-    if let (true, Some(job), Some(agenda)) = (may_be, job, agenda.as_ref())
-        && let Some(late) = not_started(job, agenda, &recorded, now)
+    if let (true, Some(job), Some(job_record)) = (may_be, job, job_record.as_ref())
+        && let Some(late) = not_started(job, job_record, &recorded, now)
         && let Some(run) = not_fenced(store, job, &entries).map_err(failed)?
     {
         standing = JobStatus::NotFenced(Box::new(run), overdue(job, late));
     }
-    Ok(KnownJob { agenda, last, standing })
+    Ok(KnownJob { job_record, last, standing })
 }
 
 /// The job's newest run, if that could not fence its targets.
@@ -164,18 +165,18 @@ fn not_fenced(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Opt
 
 fn standing(
     job: Option<&Job>,
-    agenda: Option<&JobRecord>,
+    job_record: Option<&JobRecord>,
     recorded: &[(&Entry, ItemState)],
     now: Timestamp,
 ) -> JobStatus {
-    let Some(agenda) = agenda else { return JobStatus::Unseen };
-    if let Some(paused) = agenda.paused.clone().filter(|paused| paused.until.is_none()) {
+    let Some(job_record) = job_record else { return JobStatus::Unseen };
+    if let Some(paused) = job_record.paused.clone().filter(|paused| paused.until.is_none()) {
         return JobStatus::Paused { by: paused.by, at: paused.at };
     }
-    if job.is_some_and(|job| !agenda.goes_by(&job.named())) {
-        return JobStatus::Elsewhere(agenda.schedule.clone());
+    if job.is_some_and(|job| !job_record.goes_by(&job.named())) {
+        return JobStatus::Elsewhere(job_record.schedule.clone());
     }
-    if let Some(upto) = agenda.ahead(now.as_second(), Duration::ZERO) {
+    if let Some(upto) = job_record.ahead(now.as_second(), Duration::ZERO) {
         return JobStatus::Ahead(upto);
     }
     let running = recorded.iter().rev().find(|(_, state)| *state == ItemState::Started);
@@ -189,14 +190,16 @@ fn standing(
     if let Some(by) = by {
         return JobStatus::Running(by);
     }
-    if let Some((late, slots)) = job.and_then(|job| overdue(job, not_started(job, agenda, recorded, now)?)) {
+    if let Some((late, slots)) =
+        job.and_then(|job| overdue(job, not_started(job, job_record, recorded, now)?))
+    {
         return JobStatus::Overdue(late, slots);
     }
     if let Some((_, state)) = recorded.last().filter(|(_, state)| is_bad(*state)) {
         return JobStatus::Ended(*state);
     }
     // A scheduler looks at open slots again by itself.
-    let waits = |entry: &Entry| at(entry).is_none_or(|at| !agenda.open.contains(&at));
+    let waits = |entry: &Entry| at(entry).is_none_or(|at| !job_record.open.contains(&at));
     match recorded.iter().filter(|(entry, state)| is_bad(*state) && waits(entry)).count() {
         0 => JobStatus::Fine,
         slots => JobStatus::Waiting(slots),
@@ -214,11 +217,11 @@ fn overrun(job: &Job, entry: &Entry, now: Timestamp) -> Option<JobStatus> {
 /// The due slots that were not started, recorded or dropped: since when the oldest is due, and how many they are.
 fn not_started(
     job: &Job,
-    agenda: &JobRecord,
+    job_record: &JobRecord,
     recorded: &[(&Entry, ItemState)],
     now: Timestamp,
 ) -> Option<(Duration, u64)> {
-    let settled = Timestamp::from_second(agenda.settled).ok()?;
+    let settled = Timestamp::from_second(job_record.settled).ok()?;
     let known: BTreeSet<i64> = recorded.iter().filter_map(|(entry, _)| at(entry)).collect();
     let due = job.schedule.after(settled).take_while(|slot| slot.due() <= now);
     let first = due.into_iter().find(|slot| !known.contains(&slot.number()))?;

@@ -19,7 +19,7 @@ pub fn name(text: &str) -> Result<Name, Failed> {
 
 /// What the lease was wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
+pub enum LeasePurpose {
     /// To run a command.
     Run,
     /// To hold it by hand.
@@ -27,14 +27,14 @@ pub enum Aim {
 }
 
 /// A job that was not started, or a lease that was not taken.
-pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: Aim) -> Failed {
+pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: LeasePurpose) -> Failed {
     let late = |in_doubt| if in_doubt { say::claim_in_doubt() } else { String::new() };
     match why {
         NotStarted::Store { failure, in_doubt } => {
             let (store, why, late) = (&chosen.shown, &failure.message, late(*in_doubt));
             let told = match aim {
-                Aim::Run => say::cannot_run(store, why, lease, late),
-                Aim::Take => say::cannot_take(store, why, lease, late),
+                LeasePurpose::Run => say::cannot_run(store, why, lease, late),
+                LeasePurpose::Take => say::cannot_take(store, why, lease, late),
             };
             by_kind(failure.kind, told)
         }
@@ -43,8 +43,8 @@ pub fn not_started(why: &NotStarted, chosen: &Chosen, lease: &Name, aim: Aim) ->
         NotStarted::Item => say::item_not_run(why),
         NotStarted::Interrupted { signal, in_doubt } => {
             let told = match aim {
-                Aim::Run => say::interrupted_run(late(*in_doubt)),
-                Aim::Take => say::interrupted_take(lease, late(*in_doubt)),
+                LeasePurpose::Run => say::interrupted_run(late(*in_doubt)),
+                LeasePurpose::Take => say::interrupted_take(lease, late(*in_doubt)),
             };
             Failed::new(FailKind::Interrupted(128 + signal_number(*signal)), "interrupted", told)
         }

@@ -23,8 +23,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    Aim, OpenedStore, bad_record, forgetful, held_by, is_on_the_runs_store, not_started, store_failed,
-    unconfirmed,
+    LeasePurpose, OpenedStore, bad_record, held_by, is_on_the_runs_store, not_started, store_failed,
+    unconfirmed, warn_unremembered,
 };
 use crate::args::{AcquireArgs, Everywhere, ManualArgs, token};
 use crate::config::{self, Chosen, Missing};
@@ -65,7 +65,7 @@ fn acquired(flags: &Everywhere, args: &AcquireArgs, out: &Out) -> Result<u8, Fai
     let opened = super::open_tested(flags, std::slice::from_ref(&lease))?;
     let wishes = TimingWishes { ttl: Some(args.ttl), ..TimingWishes::default() };
     let timing = super::timing(wishes, opened.store.as_ref())?;
-    super::enrol(&opened, std::slice::from_ref(&lease))?;
+    super::remember_store(&opened, std::slice::from_ref(&lease))?;
     let (wait, within) = (args.wait.unwrap_or_default(), super::within());
     let ask = AcquireRequest { lease, job, timing, wait, force: false, within };
     let (granted, chosen) = match take(&ask, opened, signals()?, out)? {
@@ -137,7 +137,7 @@ fn give_back(granted: &Granted, chosen: &Chosen) -> String {
 pub fn released(granted: &Granted, chosen: &Chosen) -> bool {
     let verb = OneShotVerb::Release(granted.grant);
     let released = config::open(chosen, Missing::Refuse)
-        .map(|mut store| manual::errand(verb, &granted.lease, store.as_mut()));
+        .map(|mut store| manual::one_shot(verb, &granted.lease, store.as_mut()));
     matches!(released, Ok(OneShotOutcome::Done { .. } | OneShotOutcome::NotOurs(_) | OneShotOutcome::Idle(_)))
 }
 
@@ -162,7 +162,7 @@ pub fn take(
     match outcome {
         Outcome::Granted(granted) => {
             keep(&state, &granted, &chosen)?;
-            forgetful(&memory, &chosen, out);
+            warn_unremembered(&memory, &chosen, out);
             // This process may have been paused since: then the lease is not ours to hand out.
             if leasehold::clock::boot_time().since(answered) >= granted.ttl {
                 give_back(&granted, &chosen);
@@ -171,7 +171,7 @@ pub fn take(
             Ok(ManualClaim::Granted(granted, chosen))
         }
         Outcome::Busy(busy) => Ok(ManualClaim::Busy(busy)),
-        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &ask.lease, Aim::Take)),
+        Outcome::NotStarted(why) => Err(not_started(&why, &chosen, &ask.lease, LeasePurpose::Take)),
         // A session by hand ends with the grant.
         Outcome::Finished { .. } | Outcome::Lost { .. } => Err(say::lost_at_once(&ask.lease)),
     }
@@ -218,7 +218,7 @@ pub fn renew(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, Fai
     }
     let (lease, mut opened) = begin(flags, args)?;
     let grant = grant(&lease, args, &opened)?;
-    let outcome = manual::errand(OneShotVerb::Renew(grant), &lease, opened.store.as_mut());
+    let outcome = manual::one_shot(OneShotVerb::Renew(grant), &lease, opened.store.as_mut());
     match outcome {
         OneShotOutcome::Done { record, .. } => {
             let ttl = record.hold.as_ref().map(|h| h.ttl).unwrap_or_default();
@@ -252,7 +252,7 @@ pub fn release(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, F
     if of_a_run && holds(&lease, grant, &mut opened)? {
         return Err(say::runs(&lease));
     }
-    match manual::errand(OneShotVerb::Release(grant), &lease, opened.store.as_mut()) {
+    match manual::one_shot(OneShotVerb::Release(grant), &lease, opened.store.as_mut()) {
         OneShotOutcome::Done { record, late } => {
             let text = if late { say::released_late } else { say::released };
             tell(out, &lease, "released", &text(&lease, record.token));

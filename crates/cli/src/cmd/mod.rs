@@ -40,8 +40,10 @@ pub mod target_args;
 pub mod times;
 
 pub use holder::{held_by, names};
-pub use lease_failures::{Aim, bad_record, name, not_started, store_failed, unconfirmed};
-pub use opened_store::{OpenedStore, enrol, forgetful, open, open_for, open_tested, tested, timing};
+pub use lease_failures::{LeasePurpose, bad_record, name, not_started, store_failed, unconfirmed};
+pub use opened_store::{
+    OpenedStore, open, open_for, open_tested, remember_store, tested, timing, warn_unremembered,
+};
 pub use outer_run::{is_on_the_runs_store, within};
 pub use slow_store_notice::SlowStoreNotice;
 pub use times::{held_for, now};

@@ -76,13 +76,13 @@ pub fn tested(opened: OpenedStore, flags: &Everywhere) -> Result<OpenedStore, Fa
 
 /// Notes, before a lease is asked for, that it is kept on this store: without the note this machine could not protect
 /// the lease later. Done once for each lease and store.
-pub fn enrol(opened: &OpenedStore, leases: &[Name]) -> Result<(), Failed> {
+pub fn remember_store(opened: &OpenedStore, leases: &[Name]) -> Result<(), Failed> {
     if opened.chosen.embedded {
         return Ok(());
     }
     let shared = !opened.store.facts().this_machine_only;
     leases.iter().try_for_each(|lease| {
-        opened.memory.enrol(lease, shared).map_err(|e| {
+        opened.memory.remember_store(lease, shared).map_err(|e| {
             let kind = if is_denial(&e) { FailKind::Denied } else { FailKind::Config };
             let told = say::not_noted(opened.memory.place(lease), lease, &opened.chosen.shown, e);
             Failed::new(kind, "state", told)
@@ -91,7 +91,7 @@ pub fn enrol(opened: &OpenedStore, leases: &[Name]) -> Result<(), Failed> {
 }
 
 /// Warns if something could not be remembered. The embedded store is in the same place, so it fails by itself.
-pub fn forgetful(memory: &SeenTokens, chosen: &Chosen, out: &Out) {
+pub fn warn_unremembered(memory: &SeenTokens, chosen: &Chosen, out: &Out) {
     if let Some(trouble) = memory.trouble().filter(|_| !chosen.embedded) {
         out.warn(&say::not_remembered(trouble));
     }

@@ -26,18 +26,18 @@ pub fn run(flags: &Everywhere, args: &PauseArgs, paused: bool, out: &Out) -> Res
     let ahead = clock_offset::clock_ahead(store).map_err(failed)?.unwrap_or(0);
     let now = (now - ahead).div_euclid(1000);
     let before = job_records::read(store, &job).map_err(failed)?;
-    let wrong = before.and_then(|agenda| agenda.ahead(now, Duration::ZERO));
-    let agenda = match paused {
+    let wrong = before.and_then(|job_record| job_record.ahead(now, Duration::ZERO));
+    let job_record = match paused {
         true => job_records::pause(store, &job),
         false => job_records::resume(store, &job, terms(flags, &job, out).as_ref(), now),
     };
-    let agenda = agenda.map_err(failed)?;
-    let Some(agenda) = agenda else { return Err(say::not_loaded(job, &chosen.shown)) };
-    if let Some(upto) = agenda.ahead(now, Duration::ZERO).filter(|_| !paused) {
-        return Err(say::not_set_back(job, local_second(upto), agenda.schedule));
+    let job_record = job_record.map_err(failed)?;
+    let Some(job_record) = job_record else { return Err(say::not_loaded(job, &chosen.shown)) };
+    if let Some(upto) = job_record.ahead(now, Duration::ZERO).filter(|_| !paused) {
+        return Err(say::not_set_back(job, local_second(upto), job_record.schedule));
     }
     let back = wrong.map(|upto| say::set_back(local_second(now), local_second(upto))).unwrap_or_default();
-    match agenda.paused.filter(|paused| paused.until.is_none()) {
+    match job_record.paused.filter(|paused| paused.until.is_none()) {
         Some(paused) => out.note(&say::paused(job, paused.by, local_text(&paused.at))),
         None => out.note(&say::resumed(job, back)),
     }

@@ -65,12 +65,12 @@ fn found_at(opened: &mut OpenedStore, subject: &Subject) -> Result<Option<(Entry
     };
     let entry = Entry::decode_of(subject, &stored.body)
         .map_err(|why| say::bad_record(item_args::shown(subject), why))?;
-    let agenda = match subject {
+    let job_record = match subject {
         Subject::Slot { job, .. } => job_records::read(opened.store.as_mut(), job),
         Subject::Key(_) | Subject::Latest(_) => Ok(None),
     };
-    let agenda = agenda.map_err(|failure| store_failed(&failure, &opened.chosen))?;
-    Ok(job_records::told(vec![entry], agenda.as_slice()).pop().map(|entry| (entry, stored.version)))
+    let job_record = job_record.map_err(|failure| store_failed(&failure, &opened.chosen))?;
+    Ok(job_records::told(vec![entry], job_record.as_slice()).pop().map(|entry| (entry, stored.version)))
 }
 
 /// Starts an item that has no record here, if this machine saw it on another store. No lease is held for it: if we end
@@ -167,8 +167,8 @@ fn who() -> String {
 fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
     let Subject::Slot { job, at, id } = &entry.subject else { return Ok(say::by_the_next_run()) };
     Ok(match job_records::again(store, job, *at)? {
-        Some(agenda) if agenda.is_settled(*at) => say::by_nobody(OPEN_MAX, job),
-        Some(agenda) if agenda.is_paused() => say::after_resume(job),
+        Some(job_record) if job_record.is_settled(*at) => say::by_nobody(OPEN_MAX, job),
+        Some(job_record) if job_record.is_paused() => say::after_resume(job),
         Some(_) => say::by_a_scheduler(),
         None => say::by_slot(id, job),
     })

@@ -28,7 +28,8 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr}
 pub use slot::slot;
 
 use super::{
-    Aim, OpenedStore, SlowStoreNotice, fence, forgetful, item_args, not_started, other_stores, target_args,
+    LeasePurpose, OpenedStore, SlowStoreNotice, fence, item_args, not_started, other_stores, target_args,
+    warn_unremembered,
 };
 use crate::args::{Everywhere, ReportArgs, RunArgs};
 use crate::config;
@@ -85,7 +86,7 @@ fn carry_out(
     }
     other_stores::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
     // Not earlier: a store that refused the lease does not keep it.
-    super::enrol(&opened, &spec.leases).map_err(early)?;
+    super::remember_store(&opened, &spec.leases).map_err(early)?;
     let OpenedStore { chosen, store, memory, state } = opened;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
@@ -110,7 +111,7 @@ fn carry_out(
         out.warn(&say::output_cut(why));
     }
     fence::remember(&state, &ran.fences.sealed);
-    forgetful(&memory, &chosen, out);
+    warn_unremembered(&memory, &chosen, out);
     if let (Some(item), Some(opened)) = (&spec.item, &ran.opened) {
         item_args::check_recorded(opened, ran.recorded.as_ref(), item.if_unknown, out);
         let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
@@ -132,7 +133,7 @@ fn carry_out(
     }
     let refusal = |why: &NotStarted| match (why, &ran.fences.failed) {
         (NotStarted::Seal { release, .. }, Some(error)) => target_args::not_sealed(error, *release),
-        _ => not_started(why, &chosen, &spec.leases[0], Aim::Run),
+        _ => not_started(why, &chosen, &spec.leases[0], LeasePurpose::Run),
     };
     let result = progress.ended(&ran, args.skip_exit, refusal);
     report::write(args.reports, out, || report::record(&spec, &ran, &result));
@@ -150,7 +151,7 @@ fn nothing_to_do(
     // If the look fails, the item is read again under the lease, where there is time to wait.
     let found = leasehold::ledger::peek(opened.store.as_mut(), item).ok()??;
     // The machine also remembers the lease if another machine did the work.
-    if let Err(failed) = super::enrol(opened, &spec.leases) {
+    if let Err(failed) = super::remember_store(opened, &spec.leases) {
         report::write(args.reports, out, || report::early(args, &failed));
         return Some(Err(failed));
     }

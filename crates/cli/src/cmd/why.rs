@@ -145,12 +145,12 @@ pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> 
 
 impl Known<'_> {
     fn is_nothing(&self) -> bool {
-        let recorded = !self.rows.is_empty() || !self.runs.is_empty() || self.agenda().is_some();
+        let recorded = !self.rows.is_empty() || !self.runs.is_empty() || self.job_record().is_some();
         !recorded && self.job.is_none() && self.users.is_empty() && self.leases.is_empty()
     }
 
-    fn agenda(&self) -> Option<&JobRecord> {
-        self.stood.and_then(|stood| stood.agenda.as_ref())
+    fn job_record(&self) -> Option<&JobRecord> {
+        self.stood.and_then(|stood| stood.job_record.as_ref())
     }
 
     /// The last run, and whether it could not fence its targets.
@@ -161,17 +161,17 @@ impl Known<'_> {
     }
 
     fn range(&self) -> Option<&DroppedRange> {
-        let agenda = self.agenda()?;
+        let job_record = self.job_record()?;
         match self.asked {
-            Some(AskedTime::At(at)) if self.rows.is_empty() => agenda.range_of(*at),
+            Some(AskedTime::At(at)) if self.rows.is_empty() => job_record.range_of(*at),
             Some(_) => None,
-            None => agenda.dropped.last(),
+            None => job_record.dropped.last(),
         }
     }
 
     /// The time that was asked about, if no schedule is known. Then only the runs that are kept can answer.
     fn unscheduled(&self) -> Option<i64> {
-        let unscheduled = self.rows.is_empty() && self.agenda().is_none() && self.job.is_none();
+        let unscheduled = self.rows.is_empty() && self.job_record().is_none() && self.job.is_none();
         self.asked.filter(|_| unscheduled).and_then(AskedTime::second)
     }
 
@@ -181,15 +181,15 @@ impl Known<'_> {
 
     fn tell(&self, now: Timestamp) {
         let Self { question, asked, job, users, rows, more, .. } = self;
-        let (name, time, agenda) = (question.name, question.time.unwrap_or_default(), self.agenda());
+        let (name, time, job_record) = (question.name, question.time.unwrap_or_default(), self.job_record());
         for sentence in self.taken.iter().chain(&self.leases) {
             out::line(sentence);
         }
         if job.is_none() && !users.is_empty() {
             out::line(&say::users(name, users.join(", ")));
         }
-        if let (Some(stood), Some(agenda)) = (self.stood, agenda) {
-            stands(stood, agenda, *job, asked.is_none(), now);
+        if let (Some(stood), Some(job_record)) = (self.stood, job_record) {
+            stands(stood, job_record, *job, asked.is_none(), now);
         }
         if let Some(sentence) =
             job.filter(|_| asked.is_some()).and_then(|job| skipped_by_the_clock(time, job))
@@ -207,7 +207,7 @@ impl Known<'_> {
         }
         match (asked, self.range()) {
             (None, Some(range)) => out::line(&say::dropped_last(name, job_status::dropped(range))),
-            (None, None) if rows.is_empty() && last.is_none() => out::line(&nothing(name, agenda, *job)),
+            (None, None) if rows.is_empty() && last.is_none() => out::line(&nothing(name, job_record, *job)),
             (Some(asked), range) if rows.is_empty() => out::line(&self.not_recorded(asked, range, now)),
             _ => true,
         };
@@ -224,9 +224,9 @@ impl Known<'_> {
         if let Some(range) = range {
             return say::dropped(slot, job_status::dropped(range));
         }
-        match (self.agenda(), self.job) {
-            (Some(agenda), _) if at <= agenda.settled => say::forgotten(slot),
-            (Some(agenda), None) => say::not_started_nor_known(slot, name, &agenda.schedule),
+        match (self.job_record(), self.job) {
+            (Some(job_record), _) if at <= job_record.settled => say::forgotten(slot),
+            (Some(job_record), None) => say::not_started_nor_known(slot, name, &job_record.schedule),
             (_, Some(_)) if at > now.as_second() => say::due(slot, within(at, now)),
             (Some(_), Some(_)) => say::not_started(slot, within(at, now), name),
             (None, Some(_)) => say::not_loaded_then(slot),
@@ -235,14 +235,15 @@ impl Known<'_> {
     }
 
     fn objects(&self, out: &Out) {
-        let (agenda, range) = (self.agenda(), self.range());
-        let dropped =
-            agenda.zip(range).map(|(agenda, range)| DroppedOfJob { job: agenda.job.clone(), range: *range });
-        let job = agenda.zip(self.stood).map(|(agenda, stood)| {
+        let (job_record, range) = (self.job_record(), self.range());
+        let dropped = job_record
+            .zip(range)
+            .map(|(job_record, range)| DroppedOfJob { job: job_record.job.clone(), range: *range });
+        let job = job_record.zip(self.stood).map(|(job_record, stood)| {
             json!({
-                "v": 1, "kind": "job", "job": agenda.job.as_str(), "schedule": agenda.schedule,
-                "standing": stood.standing.in_words(&agenda.job), "settled": times::utc(agenda.settled),
-                "paused": agenda.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
+                "v": 1, "kind": "job", "job": job_record.job.as_str(), "schedule": job_record.schedule,
+                "standing": stood.standing.in_words(&job_record.job), "settled": times::utc(job_record.settled),
+                "paused": job_record.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
             })
         });
         let runs = self.last().0.into_iter().chain(self.around()).map(PastRun::object);
@@ -367,8 +368,8 @@ fn asked(time: &Understood, name: &str, job: Option<&Job>, now: Timestamp) -> Re
 }
 
 /// The standing of the job; only what concerns every slot if one slot was asked about.
-fn stands(stood: &KnownJob, agenda: &JobRecord, job: Option<&Job>, whole: bool, now: Timestamp) {
-    let name = &agenda.job;
+fn stands(stood: &KnownJob, job_record: &JobRecord, job: Option<&Job>, whole: bool, now: Timestamp) {
+    let name = &job_record.job;
     match &stood.standing {
         JobStatus::Paused { by, at } => {
             out::line(&say::paused(name, times::local_text(at), by));
@@ -406,8 +407,8 @@ fn within(second: i64, now: Timestamp) -> String {
     if seconds >= 0 { say::in_time(time) } else { items::ago(time) }
 }
 
-fn nothing(name: &str, agenda: Option<&JobRecord>, job: Option<&Job>) -> String {
-    match (agenda, job) {
+fn nothing(name: &str, job_record: Option<&JobRecord>, job: Option<&Job>) -> String {
+    match (job_record, job) {
         (Some(_), _) => say::no_slots_yet(name),
         (None, Some(_)) => say::not_loaded(name),
         (None, None) => say::no_run(name),

@@ -65,9 +65,8 @@ fn again(key: &str, body: &str) -> Option<String> {
             assert_eq!(key_of(&entry.subject), key);
             entry.encode().unwrap()
         }
-        "jobs" => {
-            JobRecord::decode_any(body.as_bytes()).map_or_else(|e| why(&e).into(), |agenda| agenda.encode())
-        }
+        "jobs" => JobRecord::decode_any(body.as_bytes())
+            .map_or_else(|e| why(&e).into(), |job_record| job_record.encode()),
         "gates" => {
             FenceRecord::decode(body.as_bytes()).map_or_else(|e| why(&e).into(), |fence| fence.encode())
         }
@@ -227,9 +226,9 @@ fn with_more(key: &str, body: &str) -> String {
             LeaseRecord { more, ..record }.encode()
         }
         "jobs" => {
-            let mut agenda = JobRecord::decode_any(body.as_bytes()).unwrap();
-            agenda.more = more;
-            agenda.encode()
+            let mut job_record = JobRecord::decode_any(body.as_bytes()).unwrap();
+            job_record.more = more;
+            job_record.encode()
         }
         "gates" => FenceRecord { more, ..FenceRecord::decode(body.as_bytes()).unwrap() }.encode(),
         "examined" => format!("{},{MORE}}}", body.strip_suffix('}').unwrap()).into_bytes(),

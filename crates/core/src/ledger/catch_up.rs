@@ -61,13 +61,13 @@ pub struct DueSlots {
 
 impl DueSlots {
     /// None if no slot became due.
-    pub fn of(calendar: &dyn Calendar, agenda: &JobRecord, catch_up: CatchUp, now: i64) -> Option<Self> {
-        let newest = calendar.newest(now).filter(|newest| *newest > agenda.settled)?;
+    pub fn of(calendar: &dyn Calendar, job_record: &JobRecord, catch_up: CatchUp, now: i64) -> Option<Self> {
+        let newest = calendar.newest(now).filter(|newest| *newest > job_record.settled)?;
         let on_time = now - newest <= ON_TIME.as_secs().cast_signed();
-        let paused = agenda.is_paused();
+        let paused = job_record.is_paused();
         let mut run = match paused {
             true => Vec::new(),
-            false => calendar.newest_of(agenda.settled, now, catch_up.most, catch_up.max_age),
+            false => calendar.newest_of(job_record.settled, now, catch_up.most, catch_up.max_age),
         };
         // The slot that is due now is run, even if `catch_up` is 0.
         if run.is_empty() && on_time && !paused {
@@ -133,16 +133,16 @@ pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now
 /// dropped, and slots that are not over stay open. `stands`: the slots with a record.
 pub fn account(
     calendar: &dyn Calendar,
-    agenda: &JobRecord,
+    job_record: &JobRecord,
     upto: i64,
     stands: &BTreeMap<i64, SlotStanding>,
     why: DropReason,
 ) -> Option<Account> {
-    if upto <= agenda.settled {
+    if upto <= job_record.settled {
         return None;
     }
     let recorded = || stands.range(..=upto);
-    let (mut dropped, mut from) = (Vec::new(), agenda.settled);
+    let (mut dropped, mut from) = (Vec::new(), job_record.settled);
     // A range ends at a slot with a record.
     for end in recorded().map(|(at, _)| *at).chain([upto + 1]) {
         let gap = calendar.gap(from, end - 1);

@@ -165,8 +165,8 @@ impl JobRecord {
 
     /// Decodes the record that is stored for `job`.
     pub fn decode(job: &Name, body: &[u8]) -> Result<Self, BadEntry> {
-        let agenda = Self::decode_any(body)?;
-        if agenda.job == *job { Ok(agenda) } else { Err(BadEntry::Other) }
+        let job_record = Self::decode_any(body)?;
+        if job_record.job == *job { Ok(job_record) } else { Err(BadEntry::Other) }
     }
 
     /// Decodes the record of any job.
@@ -183,16 +183,16 @@ impl JobRecord {
         if format.leasehold_job > FORMAT {
             return Err(BadEntry::Newer(format.leasehold_job));
         }
-        let agenda: Self = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        let orderly = |range: &DroppedRange| range.first <= range.last && range.last <= agenda.settled;
-        let comparable = agenda.leasehold_job == 1 || agenda.key.is_some();
-        if !additions::fits(agenda.leasehold_job, &agenda.more) {
+        let job_record: Self = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        let orderly = |range: &DroppedRange| range.first <= range.last && range.last <= job_record.settled;
+        let comparable = job_record.leasehold_job == 1 || job_record.key.is_some();
+        if !additions::fits(job_record.leasehold_job, &job_record.more) {
             return Err(damaged(additions::UNFIT.into()));
         }
-        if agenda.leasehold_job < 1 || !comparable || !agenda.dropped.iter().all(orderly) {
+        if job_record.leasehold_job < 1 || !comparable || !job_record.dropped.iter().all(orderly) {
             return Err(damaged("its parts contradict each other".into()));
         }
-        Ok(agenda)
+        Ok(job_record)
     }
 
     /// Whether the record has this schedule. In format 1 only the texts can be compared.
@@ -367,7 +367,7 @@ pub fn seen(
     not_over: &[i64],
     write: WriteId,
 ) -> Option<JobRecord> {
-    let Some(agenda) = found else {
+    let Some(job_record) = found else {
         return Some(JobRecord {
             leasehold_job: FORMAT,
             job: job.clone(),
@@ -384,12 +384,12 @@ pub fn seen(
         });
     };
     let (schedule, key) = (wanted.written.clone(), Some(wanted.key.clone()));
-    if agenda.goes_by(wanted) {
-        let upgraded = || JobRecord { leasehold_job: FORMAT, schedule, key, write, ..agenda.clone() };
-        return agenda.key.is_none().then(upgraded);
+    if job_record.goes_by(wanted) {
+        let upgraded = || JobRecord { leasehold_job: FORMAT, schedule, key, write, ..job_record.clone() };
+        return job_record.key.is_none().then(upgraded);
     }
-    let since = agenda.settled.max(now);
-    let listed = agenda.listing_some(not_over, write);
+    let since = job_record.settled.max(now);
+    let listed = job_record.listing_some(not_over, write);
     Some(JobRecord { leasehold_job: FORMAT, schedule, key, since, settled: since, ..listed })
 }
 

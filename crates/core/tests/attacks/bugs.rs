@@ -125,13 +125,13 @@ fn bug_5_a_foreign_write_under_our_grant_moves_no_deadline() {
 fn bug_6_a_revocation_never_understates_what_is_left() {
     let (_, record) = Hand::holding(plan(1, StoreClock::default()));
     let left = |age: u64, resolution: u64| {
-        let mut errand = OneShot::new(
+        let mut one_shot = OneShot::new(
             OneShotVerb::Revoke,
             site(),
             StoreClock { resolution: secs(resolution), jump: secs(3) },
             5,
         );
-        match errand.on_read(Ok(reading("i", Some(&record), Some(secs(age))))) {
+        match one_shot.on_read(Ok(reading("i", Some(&record), Some(secs(age))))) {
             OneShotNext::Ask(Op::Cas { body, .. }) => {
                 LeaseRecord::decode(&site(), &body).unwrap().hold.unwrap().ttl
             }
@@ -160,13 +160,13 @@ fn a_change_by_hand_in_doubt_is_read_back() {
         (Failure::not_written(FailureKind::Denied, "no"), false),
     ];
     for (failure, may_land) in failures {
-        let mut errand = OneShot::new(OneShotVerb::Release(Grant(1)), site(), StoreClock::default(), 5);
-        let sent = offered(errand.on_read(found(&record)));
-        assert_eq!(errand.on_cas(Cas::Unknown(failure.clone())), OneShotNext::Ask(Op::Read));
-        let mut silent = errand.clone();
-        let mut landed = errand.clone();
+        let mut one_shot = OneShot::new(OneShotVerb::Release(Grant(1)), site(), StoreClock::default(), 5);
+        let sent = offered(one_shot.on_read(found(&record)));
+        assert_eq!(one_shot.on_cas(Cas::Unknown(failure.clone())), OneShotNext::Ask(Op::Read));
+        let mut silent = one_shot.clone();
+        let mut landed = one_shot.clone();
         let told = OneShotNext::Done(OneShotOutcome::Failed { failure, sent: may_land });
-        assert_eq!(errand.on_read(found(&record)), told, "not sent again");
+        assert_eq!(one_shot.on_read(found(&record)), told, "not sent again");
         assert_eq!(silent.on_read(Err(silence())), told);
         assert_eq!(
             landed.on_read(found(&sent)),
@@ -175,27 +175,27 @@ fn a_change_by_hand_in_doubt_is_read_back() {
     }
     // It is late if the lease had expired when the attempt that landed was sent.
     for (first, second) in [(1, 91), (91, 1)] {
-        let mut errand = OneShot::new(OneShotVerb::Release(Grant(1)), site(), StoreClock::default(), 5);
+        let mut one_shot = OneShot::new(OneShotVerb::Release(Grant(1)), site(), StoreClock::default(), 5);
         let read = |age| Ok(reading("i", Some(&record), Some(secs(age))));
-        let sent = offered(errand.on_read(read(first)));
-        errand.on_cas(Cas::Unknown(silence()));
-        offered(errand.on_read(read(second)));
-        errand.on_cas(Cas::Conflict);
+        let sent = offered(one_shot.on_read(read(first)));
+        one_shot.on_cas(Cas::Unknown(silence()));
+        offered(one_shot.on_read(read(second)));
+        one_shot.on_cas(Cas::Conflict);
         let done = OneShotOutcome::Done { record: sent.clone(), late: first > 90 };
-        assert_eq!(errand.on_read(found(&sent)), OneShotNext::Done(done));
+        assert_eq!(one_shot.on_read(found(&sent)), OneShotNext::Done(done));
     }
     // A write without an answer is sent again a few times. It is read back after the last one, too.
-    let mut errand = OneShot::new(OneShotVerb::Renew(Grant(1)), site(), StoreClock::default(), 5);
+    let mut one_shot = OneShot::new(OneShotVerb::Renew(Grant(1)), site(), StoreClock::default(), 5);
     for _ in 1..8 {
-        offered(errand.on_read(found(&record)));
-        assert_eq!(errand.on_cas(Cas::Unknown(silence())), OneShotNext::Ask(Op::Read));
+        offered(one_shot.on_read(found(&record)));
+        assert_eq!(one_shot.on_cas(Cas::Unknown(silence())), OneShotNext::Ask(Op::Read));
     }
-    let sent = offered(errand.on_read(found(&record)));
-    assert_eq!(errand.on_cas(Cas::Unknown(silence())), OneShotNext::Ask(Op::Read));
+    let sent = offered(one_shot.on_read(found(&record)));
+    assert_eq!(one_shot.on_cas(Cas::Unknown(silence())), OneShotNext::Ask(Op::Read));
     let told = OneShotOutcome::Failed { failure: silence(), sent: true };
-    assert_eq!(errand.clone().on_read(found(&record)), OneShotNext::Done(told));
+    assert_eq!(one_shot.clone().on_read(found(&record)), OneShotNext::Done(told));
     assert_eq!(
-        errand.on_read(found(&sent)),
+        one_shot.on_read(found(&sent)),
         OneShotNext::Done(OneShotOutcome::Done { record: sent, late: false })
     );
 }

@@ -203,8 +203,8 @@ fn attack_15_adopting_lets_no_zombie_in() {
 }
 
 fn renews(record: &LeaseRecord, age: u64) -> OneShotNext {
-    let mut errand = OneShot::new(OneShotVerb::Renew(Grant(1)), site(), StoreClock::default(), 5);
-    errand.on_read(Ok(reading("i", Some(record), Some(secs(age)))))
+    let mut one_shot = OneShot::new(OneShotVerb::Renew(Grant(1)), site(), StoreClock::default(), 5);
+    one_shot.on_read(Ok(reading("i", Some(record), Some(secs(age)))))
 }
 
 #[test]

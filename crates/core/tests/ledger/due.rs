@@ -41,24 +41,24 @@ impl Calendar for Every {
     }
 }
 
-fn agenda(settled: i64) -> JobRecord {
+fn job_record(settled: i64) -> JobRecord {
     seen(None, &name("j"), &every(1), settled, &[], WRITE).unwrap()
 }
 
 fn paused(settled: i64) -> JobRecord {
-    agenda(settled).pausing("h".into(), "t".into(), WRITE).unwrap()
+    job_record(settled).pausing("h".into(), "t".into(), WRITE).unwrap()
 }
 
-fn due(agenda: &JobRecord, most: usize, max_age: Option<u64>, now: i64) -> Option<(Vec<i64>, Vec<bool>)> {
+fn due(job_record: &JobRecord, most: usize, max_age: Option<u64>, now: i64) -> Option<(Vec<i64>, Vec<bool>)> {
     let catch_up = CatchUp { most, max_age: max_age.map(Duration::from_secs) };
-    let due = DueSlots::of(&Every(MINUTE), agenda, catch_up, now)?;
+    let due = DueSlots::of(&Every(MINUTE), job_record, catch_up, now)?;
     let late = due.run.iter().map(|at| due.is_late(*at)).collect();
     Some((due.run, late))
 }
 
 #[test]
 fn what_is_due_just_now_is_run_however_little_is_caught_up() {
-    let settled = agenda(600);
+    let settled = job_record(600);
     assert_eq!(due(&settled, 3, None, 659), None, "nothing became due");
     assert_eq!(due(&settled, 0, None, 665), Some((vec![660], vec![false])));
     assert_eq!(
@@ -75,7 +75,8 @@ fn what_is_due_just_now_is_run_however_little_is_caught_up() {
 #[test]
 fn a_slot_is_on_time_for_five_minutes() {
     let yearly = |most, now| {
-        let due = DueSlots::of(&Every(10_000), &agenda(600), CatchUp { most, max_age: None }, now).unwrap();
+        let due =
+            DueSlots::of(&Every(10_000), &job_record(600), CatchUp { most, max_age: None }, now).unwrap();
         due.run.iter().map(|at| (*at, due.is_late(*at))).collect::<Vec<_>>()
     };
     let on_time = 10_000 + ON_TIME.as_secs().cast_signed();
@@ -86,12 +87,12 @@ fn a_slot_is_on_time_for_five_minutes() {
 
 #[test]
 fn what_lies_before_the_wanted_is_accounted_for() {
-    let of = |agenda: &JobRecord, most| {
-        let due = DueSlots::of(&Every(MINUTE), agenda, CatchUp { most, max_age: None }, 1_030).unwrap();
+    let of = |job_record: &JobRecord, most| {
+        let due = DueSlots::of(&Every(MINUTE), job_record, CatchUp { most, max_age: None }, 1_030).unwrap();
         (due.account_upto(1_030), due.why())
     };
-    assert_eq!(of(&agenda(600), 2), (959, DropReason::Missed));
-    assert_eq!(of(&agenda(600), 0), (1_019, DropReason::Missed));
+    assert_eq!(of(&job_record(600), 2), (959, DropReason::Missed));
+    assert_eq!(of(&job_record(600), 0), (1_019, DropReason::Missed));
     assert_eq!(of(&paused(600), 2), (1_030, DropReason::Paused), "and not beyond now");
 }
 
@@ -99,7 +100,7 @@ fn what_lies_before_the_wanted_is_accounted_for() {
 fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
     let stands =
         BTreeMap::from([(720, SlotStanding::Settled), (780, SlotStanding::Taken), (900, SlotStanding::Open)]);
-    let made = account(&Every(MINUTE), &agenda(600), 1_019, &stands, DropReason::Missed).unwrap();
+    let made = account(&Every(MINUTE), &job_record(600), 1_019, &stands, DropReason::Missed).unwrap();
     let range =
         |first, last, count| DroppedRange { first, last, count, why: DropReason::Missed, counting: true };
     assert_eq!(made.dropped, [range(660, 660, 1), range(840, 840, 1), range(960, 960, 1)]);
@@ -116,19 +117,29 @@ fn every_slot_up_to_a_time_is_in_a_range_or_has_a_record() {
         "first those that a run is at work on, then the newest"
     );
     // Later slots belong to a later account.
-    let made = account(&Every(MINUTE), &agenda(600), 799, &stands, DropReason::Paused).unwrap();
+    let made = account(&Every(MINUTE), &job_record(600), 799, &stands, DropReason::Paused).unwrap();
     assert_eq!((made.dropped.len(), made.open), (1, vec![780]));
-    assert_eq!(account(&Every(MINUTE), &agenda(600), 600, &stands, DropReason::Missed), None);
+    assert_eq!(account(&Every(MINUTE), &job_record(600), 600, &stands, DropReason::Missed), None);
     // Slots with records are accounted for once there are eight of them.
     let row = |slots: i64| -> BTreeMap<i64, SlotStanding> {
         (11..11 + slots).map(|minute| (minute * MINUTE, SlotStanding::Settled)).collect()
     };
-    assert_eq!(account(&Every(MINUTE), &agenda(600), 660 + 6 * MINUTE, &row(7), DropReason::Missed), None);
-    assert!(account(&Every(MINUTE), &agenda(600), 660 + 7 * MINUTE, &row(8), DropReason::Missed).is_some());
+    assert_eq!(
+        account(&Every(MINUTE), &job_record(600), 660 + 6 * MINUTE, &row(7), DropReason::Missed),
+        None
+    );
+    assert!(
+        account(&Every(MINUTE), &job_record(600), 660 + 7 * MINUTE, &row(8), DropReason::Missed).is_some()
+    );
     // A slot that is not over is listed at once, or no scheduler would look at it again.
     let only = |stands| {
-        let made =
-            account(&Every(MINUTE), &agenda(600), 660, &BTreeMap::from([(660, stands)]), DropReason::Missed);
+        let made = account(
+            &Every(MINUTE),
+            &job_record(600),
+            660,
+            &BTreeMap::from([(660, stands)]),
+            DropReason::Missed,
+        );
         made.map(|made| made.open)
     };
     assert_eq!(only(SlotStanding::Open), Some(vec![660]));

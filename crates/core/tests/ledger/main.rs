@@ -1,8 +1,8 @@
 //! Many runs of one item. The store loses answers and lets writes land late, and a run may die at any call.
 //! The same checks catch a broken store and broken rules.
 
-mod agenda;
 mod due;
+mod job_record;
 mod rules;
 mod steps;
 

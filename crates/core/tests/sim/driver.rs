@@ -474,17 +474,17 @@ impl<R: Rules> World<R> {
     }
 
     pub(crate) fn errand_input(&mut self, index: usize, input: Input) {
-        let Some(errand) = self.errands[index].as_mut() else { return };
+        let Some(one_shot) = self.one_shots[index].as_mut() else { return };
         let next = match input {
-            Input::Read { result, .. } => errand.on_read(result),
-            Input::Cas { result, .. } => errand.on_cas(result),
+            Input::Read { result, .. } => one_shot.on_read(result),
+            Input::Cas { result, .. } => one_shot.on_cas(result),
             _ => return,
         };
-        let lease = errand.lease().clone();
+        let lease = one_shot.lease().clone();
         match next {
             OneShotNext::Done(outcome) => {
                 trace!(self, "errand {index}: {outcome:?}");
-                self.errands[index] = None;
+                self.one_shots[index] = None;
             }
             OneShotNext::Ask(op) => {
                 let lease = self.lease_index(&lease);
@@ -497,7 +497,7 @@ impl<R: Rules> World<R> {
 /// The answer as an event, with the id of the request it belongs to.
 fn answer(from: From, input: Input) -> Event {
     match (from, input) {
-        (From::Errand(errand), input) => Event::ErrandInput(errand, Box::new(input)),
+        (From::Errand(one_shot), input) => Event::ErrandInput(one_shot, Box::new(input)),
         (From::Session(owner, id), Input::Read { result, .. }) => {
             Event::Input(owner, Box::new(Input::Read { id, result }))
         }

@@ -339,12 +339,12 @@ impl<R: Rules> World<R> {
             _ => return,
         };
         self.met.add(fault);
-        trace!(self, "errand {}: {verb:?}", self.errands.len());
+        trace!(self, "errand {}: {verb:?}", self.one_shots.len());
         let clock = self.config.timing.clock;
-        let mut errand = OneShot::new(verb, self.names[lease].clone(), clock, self.rng.wide());
-        errand.ends(crate::legality::end("released"));
-        let op = errand.start();
-        self.errands.push(Some(errand));
-        self.send(From::Errand(self.errands.len() - 1), lease, op);
+        let mut one_shot = OneShot::new(verb, self.names[lease].clone(), clock, self.rng.wide());
+        one_shot.ends(crate::legality::end("released"));
+        let op = one_shot.start();
+        self.one_shots.push(Some(one_shot));
+        self.send(From::Errand(self.one_shots.len() - 1), lease, op);
     }
 }

@@ -149,7 +149,7 @@ pub(crate) struct World<R: Rules> {
     pub(crate) hosts: Vec<Host>,
     pub(crate) workers: Vec<Worker<R>>,
     pub(crate) trees: Vec<Tree>,
-    pub(crate) errands: Vec<Option<OneShot>>,
+    pub(crate) one_shots: Vec<Option<OneShot>>,
     pub(crate) store: Store,
     pub(crate) fences: Vec<Option<Fence>>,
     pub(crate) ledger: Ledger,
@@ -194,7 +194,7 @@ impl<R: Rules> World<R> {
             hosts,
             workers,
             trees: Vec::new(),
-            errands: Vec::new(),
+            one_shots: Vec::new(),
             store,
             fences: vec![None; leases],
             ledger: Ledger::new(leases),
@@ -290,7 +290,7 @@ impl<R: Rules> World<R> {
             Event::Timer(w, count) => self.timer(w, count),
             Event::Land(request) => self.land(*request),
             Event::Refused(from, write) => self.answer_unreachable(from, write),
-            Event::ErrandInput(errand, input) => self.errand_input(errand, *input),
+            Event::ErrandInput(one_shot, input) => self.errand_input(one_shot, *input),
             Event::Sealing(owner, lease) => self.seal_lands(owner, lease),
             Event::JobEnds(tree) => self.job_ends(tree),
             Event::Dies(tree) => self.tree_dies(tree),
@@ -327,7 +327,7 @@ impl<R: Rules> World<R> {
             }
         }
         // There are no more changes by hand.
-        self.errands.iter_mut().for_each(|errand| *errand = None);
+        self.one_shots.iter_mut().for_each(|one_shot| *one_shot = None);
         // Late requests never arrive.
         let soon = self.now + self.config.latency * 4;
         self.queue.retain(|e| !(matches!(e.event, Event::Land(_)) && e.at > soon));

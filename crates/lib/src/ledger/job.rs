@@ -12,7 +12,7 @@ use crate::stores::Store;
 pub const PREFIX: &str = "jobs/";
 
 /// The store's key of the record of a job.
-pub fn agenda_key(job: &Name) -> String {
+pub fn job_record_key(job: &Name) -> String {
     format!("{PREFIX}{}", plain(job.as_str()))
 }
 
@@ -24,11 +24,11 @@ pub fn decoded(job: &Name, body: &[u8]) -> Result<JobRecord, Failure> {
 
 /// The record of a job.
 pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<JobRecord>, Failure> {
-    let stored = block_on(store.read(&agenda_key(job)))?;
+    let stored = block_on(store.read(&job_record_key(job)))?;
     stored.map(|stored| decoded(job, &stored.body)).transpose()
 }
 
 /// Whether a slot is decided: it was run or will not be.
 pub(crate) fn is_settled(store: &mut dyn Store, job: &Name, at: i64) -> Result<bool, Failure> {
-    Ok(read(store, job)?.is_some_and(|agenda| agenda.is_settled(at)))
+    Ok(read(store, job)?.is_some_and(|job_record| job_record.is_settled(at)))
 }

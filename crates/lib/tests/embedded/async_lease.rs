@@ -78,7 +78,7 @@ fn a_lease_asked_back_cancels_the_work() {
     let dropped = Arc::new(AtomicBool::new(false));
     let guard = OnDrop(dropped.clone());
     let mut hand = store.clone();
-    let asked = manual::errand(OneShotVerb::Revoke, &Name::new("site").unwrap(), &mut hand);
+    let asked = manual::one_shot(OneShotVerb::Revoke, &Name::new("site").unwrap(), &mut hand);
     assert!(matches!(asked, OneShotOutcome::Done { .. }), "{asked:?}");
     let result = block_on(lease.run(|_held| async move {
         let _guard = guard;
@@ -166,7 +166,7 @@ fn releasing_what_was_taken_over_is_answered_while_a_handle_lives() {
     let lease = acquire(&leases);
     let name = Name::new("site").unwrap();
     let grant = lease.granted().grant;
-    let gone = manual::errand(OneShotVerb::Release(grant), &name, &mut store.clone());
+    let gone = manual::one_shot(OneShotVerb::Release(grant), &name, &mut store.clone());
     assert!(matches!(gone, OneShotOutcome::Done { .. }), "{gone:?}");
     let _other = acquire(&leases);
     assert_eq!(block_on(lease.release()), Release::AlreadyGone);

@@ -113,22 +113,22 @@ fn plan(renewed: bool) -> SessionPlan {
 /// Runs a session through that many renewals; the calls it made, and how it ended.
 fn calls(store: &MemoryStore, renewals: usize) -> (Vec<&'static str>, Outcome, usize) {
     let counting = Counting::new(store);
-    let mut shell =
+    let mut driver =
         Driver::new(plan(renewals > 0), Box::new(counting.clone()), SeenTokens::none(), None).unwrap();
     let mut job = Counted { renewals: 0, left: renewals, started: false };
-    let mut ended = shell.step(Input::Start, &mut job);
+    let mut ended = driver.step(Input::Start, &mut job);
     while ended.is_none() {
         if job.started && job.left == 0 {
-            ended = shell.step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true }, &mut job);
+            ended = driver.step(Input::JobExited { exit: JobExit::Code(0), tree_empty: true }, &mut job);
             job.started = false;
             continue;
         }
-        for input in shell.wait(None).unwrap().0 {
-            ended = ended.or(shell.step(input, &mut job));
+        for input in driver.wait(None).unwrap().0 {
+            ended = ended.or(driver.step(input, &mut job));
         }
     }
     let outcome = ended.unwrap();
-    shell.finish(&outcome);
+    driver.finish(&outcome);
     let calls = counting.calls.lock().unwrap().clone();
     (calls, outcome, job.renewals)
 }
@@ -159,12 +159,12 @@ fn a_renewal_is_one_write() {
 fn finding_it_held_is_one_read() {
     let store = MemoryStore::new().unwrap();
     let holder = Counting::new(&store);
-    let mut shell = Driver::new(plan(false), Box::new(holder), SeenTokens::none(), None).unwrap();
+    let mut driver = Driver::new(plan(false), Box::new(holder), SeenTokens::none(), None).unwrap();
     let mut job = Counted { renewals: 0, left: 1, started: false };
-    let mut ended = shell.step(Input::Start, &mut job);
+    let mut ended = driver.step(Input::Start, &mut job);
     while !job.started && ended.is_none() {
-        for input in shell.wait(None).unwrap().0 {
-            ended = shell.step(input, &mut job);
+        for input in driver.wait(None).unwrap().0 {
+            ended = driver.step(input, &mut job);
         }
     }
     let (calls, outcome, _) = calls(&store, 0);

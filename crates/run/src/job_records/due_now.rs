@@ -33,7 +33,7 @@ struct Looking<'a> {
     terms: &'a Terms,
     now: i64,
     tried: Tried,
-    agenda: JobRecord,
+    job_record: JobRecord,
     /// The leases, once they were read.
     leases: Option<Vec<LeaseSeen>>,
     look: DueNow,
@@ -42,15 +42,15 @@ struct Looking<'a> {
 /// Settles the slots that can be settled, and offers those that may start.
 pub fn due_now(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> Result<DueNow, LookFailed> {
     let broken = |failure| LookFailed { failure, notes: Vec::new() };
-    let Some(agenda) = read(store, &terms.job).map_err(broken)? else {
+    let Some(job_record) = read(store, &terms.job).map_err(broken)? else {
         // A person removed it, so the job is new.
         register(store, &[terms], now).map_err(broken)?;
         return Ok(DueNow::default());
     };
-    if !agenda.goes_by(&terms.named) {
-        return Ok(DueNow { notes: vec![JobNote::Elsewhere(agenda.schedule)], ..DueNow::default() });
+    if !job_record.goes_by(&terms.named) {
+        return Ok(DueNow { notes: vec![JobNote::Elsewhere(job_record.schedule)], ..DueNow::default() });
     }
-    let mut looking = Looking { store, terms, now, tried, agenda, leases: None, look: DueNow::default() };
+    let mut looking = Looking { store, terms, now, tried, job_record, leases: None, look: DueNow::default() };
     match looking.all() {
         Ok(()) => Ok(looking.look),
         Err(failure) => Err(LookFailed { failure, notes: looking.look.notes }),
@@ -59,7 +59,7 @@ pub fn due_now(store: &mut dyn Store, terms: &Terms, now: i64, tried: Tried) -> 
 
 impl Looking<'_> {
     fn all(&mut self) -> Result<(), Failure> {
-        if let Some(upto) = self.agenda.ahead(self.now, self.terms.stagger) {
+        if let Some(upto) = self.job_record.ahead(self.now, self.terms.stagger) {
             self.look.notes.push(JobNote::Ahead(upto));
             // Nothing is due until then.
             return self.still_open();
@@ -69,7 +69,7 @@ impl Looking<'_> {
             return Ok(());
         }
         self.count_dropped()?;
-        let due = DueSlots::of(&self.terms.schedule, &self.agenda, self.terms.catch_up(), self.now);
+        let due = DueSlots::of(&self.terms.schedule, &self.job_record, self.terms.catch_up(), self.now);
         let stands = match &due {
             Some(due) => self.settle(due)?,
             None => BTreeMap::new(),
@@ -80,14 +80,14 @@ impl Looking<'_> {
 
     /// Drops the slots of a pause that is over, before anything else. False if another process changed the record.
     fn pause_is_over(&mut self) -> Result<bool, Failure> {
-        let Some(until) = self.agenda.paused.as_ref().and_then(|paused| paused.until) else {
+        let Some(until) = self.job_record.paused.as_ref().and_then(|paused| paused.until) else {
             return Ok(true);
         };
         let stands = self.recorded_stands(until)?;
         let account =
-            catch_up::account(&self.terms.schedule, &self.agenda, until, &stands, DropReason::Paused);
-        let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
-        let as_seen = |agenda: &&JobRecord| agenda.settled == before && agenda.paused == paused;
+            catch_up::account(&self.terms.schedule, &self.job_record, until, &stands, DropReason::Paused);
+        let (before, paused) = (self.job_record.settled, self.job_record.paused.clone());
+        let as_seen = |job_record: &&JobRecord| job_record.settled == before && job_record.paused == paused;
         let changed =
             self.change(|found, write| Some(found.filter(as_seen)?.without_pause(account.as_ref(), write)))?;
         self.changed(&changed, account.iter().flat_map(|account| &account.dropped));
@@ -99,7 +99,7 @@ impl Looking<'_> {
         &mut self,
         rule: impl Fn(Option<&JobRecord>, WriteId) -> Option<JobRecord>,
     ) -> Result<Changed, Failure> {
-        let ours = |agenda: &&JobRecord| agenda.goes_by(&self.terms.named);
+        let ours = |job_record: &&JobRecord| job_record.goes_by(&self.terms.named);
         change(self.store, &self.terms.job, |found, write| rule(found.filter(ours), write))
     }
 
@@ -108,15 +108,15 @@ impl Looking<'_> {
         if changed.by_us {
             self.look.notes.extend(dropped.map(|range| JobNote::Dropped(*range)));
         }
-        if let Some(agenda) = &changed.agenda {
-            self.agenda = agenda.clone();
+        if let Some(job_record) = &changed.job_record {
+            self.job_record = job_record.clone();
         }
     }
 
     /// Slots that were not over when those around them were settled.
     fn still_open(&mut self) -> Result<(), Failure> {
         let (mut over, mut unseen) = (Vec::new(), Vec::new());
-        for at in self.agenda.open.clone() {
+        for at in self.job_record.open.clone() {
             let Some(slot) = self.terms.slot(at) else { continue };
             match self.stands_at(&slot)? {
                 // No run of it made a record, and there are newer slots.
@@ -124,7 +124,7 @@ impl Looking<'_> {
                     over.push(at);
                     unseen.push(never_started(at));
                 }
-                Some(SlotStanding::Open) if !self.agenda.is_paused() => self.advance(slot, true, true)?,
+                Some(SlotStanding::Open) if !self.job_record.is_paused() => self.advance(slot, true, true)?,
                 Some(SlotStanding::Open) => {}
                 Some(SlotStanding::Taken | SlotStanding::Starting) => self.look.unsettled = true,
                 Some(SlotStanding::Settled) => over.push(at),
@@ -133,11 +133,11 @@ impl Looking<'_> {
         if over.is_empty() {
             return Ok(());
         }
-        let listed = |agenda: &&JobRecord| over.iter().all(|at| agenda.open.contains(at));
+        let listed = |job_record: &&JobRecord| over.iter().all(|at| job_record.open.contains(at));
         let changed = self.change(|found, write| {
-            let agenda = found.filter(listed)?.without_open(&over, write);
-            let account = Account { upto: agenda.settled, dropped: unseen.clone(), open: Vec::new() };
-            Some(agenda.with_account(&account, write))
+            let job_record = found.filter(listed)?.without_open(&over, write);
+            let account = Account { upto: job_record.settled, dropped: unseen.clone(), open: Vec::new() };
+            Some(job_record.with_account(&account, write))
         })?;
         self.changed(&changed, unseen.iter());
         self.count_dropped()
@@ -166,11 +166,13 @@ impl Looking<'_> {
     fn settle(&mut self, due: &DueSlots) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
         let stands = self.recorded_stands(self.now)?;
         let upto = due.account_upto(self.now);
-        if let Some(account) = catch_up::account(&self.terms.schedule, &self.agenda, upto, &stands, due.why())
+        if let Some(account) =
+            catch_up::account(&self.terms.schedule, &self.job_record, upto, &stands, due.why())
         {
-            let (before, paused) = (self.agenda.settled, self.agenda.paused.clone());
+            let (before, paused) = (self.job_record.settled, self.job_record.paused.clone());
             // Otherwise another process has dropped them, or has paused or resumed the job.
-            let as_seen = |agenda: &&JobRecord| agenda.settled == before && agenda.paused == paused;
+            let as_seen =
+                |job_record: &&JobRecord| job_record.settled == before && job_record.paused == paused;
             let changed =
                 self.change(|found, write| Some(found.filter(as_seen)?.with_account(&account, write)))?;
             self.look.unsettled |= !changed.by_us;
@@ -199,7 +201,7 @@ impl Looking<'_> {
 
     /// How the slots with a record stand that are not settled, up to a second.
     fn recorded_stands(&mut self, upto: i64) -> Result<BTreeMap<i64, SlotStanding>, Failure> {
-        let settled = self.agenda.settled;
+        let settled = self.job_record.settled;
         let mut all = self.all_stands(settled, upto, false)?;
         if let Tried::Running(at) = self.tried
             && at > settled
@@ -239,7 +241,7 @@ impl Looking<'_> {
     /// starts one later removes its record.
     fn count_dropped(&mut self) -> Result<(), Failure> {
         let counting: Vec<DroppedRange> =
-            self.agenda.dropped.iter().filter(|range| range.counting).copied().collect();
+            self.job_record.dropped.iter().filter(|range| range.counting).copied().collect();
         for range in counting {
             let stands = self.all_stands(range.first - 1, range.last, true)?;
             let Some(counted) = counted(&range, &stands) else {
@@ -333,7 +335,7 @@ impl Looking<'_> {
         };
         // If another process dropped the slot before there was a record, that stands. If the store does not say so, the
         // record stays.
-        let dropped = |agenda: JobRecord| agenda.is_dropped(slot.number());
+        let dropped = |job_record: JobRecord| job_record.is_dropped(slot.number());
         if read(self.store, &self.terms.job)?.is_some_and(dropped) {
             block_on(self.store.remove(&key, &version));
             return Ok(());
@@ -346,7 +348,7 @@ impl Looking<'_> {
     fn note_if_stuck(&mut self, slot: &Slot) -> Result<(), Failure> {
         let mut entries = Vec::new();
         // One more slot: then it is not the first time.
-        let told = |slot: &Slot| !self.agenda.is_void(slot.number());
+        let told = |slot: &Slot| !self.job_record.is_void(slot.number());
         for slot in self.terms.schedule.back_from(slot.due()).take(STUCK + 1).take_while(told) {
             match ledger::entry(self.store, &self.terms.subject(&slot))? {
                 Some(entry) => entries.push(entry),

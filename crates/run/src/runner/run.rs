@@ -216,14 +216,14 @@ pub fn run(
         holder: spec.holder(),
         within: spec.within.clone(),
     };
-    let shell = Driver::new(plan, store, memory, spec.book())?;
+    let driver = Driver::new(plan, store, memory, spec.book())?;
     let job = Process {
         spec,
         // Also on a shared store: this process finds what the job leaves behind by it.
         mark: new_mark(grant),
         lock,
         fences,
-        keeper: shell.step_sender(),
+        store_thread: driver.step_sender(),
         listener,
         granted: None,
         opened: None,
@@ -232,19 +232,19 @@ pub fn run(
         survivors: Vec::new(),
         recorded: None,
     };
-    Loop { shell, job, signals }.run()
+    Loop { driver, job, signals }.run()
 }
 
 /// The one loop.
 struct Loop<'a> {
-    shell: Driver,
+    driver: Driver,
     job: Process<'a>,
     signals: Signals,
 }
 
 impl Loop<'_> {
     fn run(mut self) -> io::Result<RunResult> {
-        let mut ended = self.shell.step(Input::Start, &mut self.job);
+        let mut ended = self.driver.step(Input::Start, &mut self.job);
         let outcome = loop {
             if let Some(outcome) = ended {
                 break outcome;
@@ -254,13 +254,13 @@ impl Loop<'_> {
                 Err(e) => return self.give_up(e),
             };
             for input in inputs {
-                ended = self.shell.step(input, &mut self.job);
+                ended = self.driver.step(input, &mut self.job);
                 if ended.is_some() {
                     break;
                 }
             }
         };
-        self.shell.finish(&outcome);
+        self.driver.finish(&outcome);
         // Last, because the lease is released by now: a reader that stands still blocks nobody.
         let tail = self.job.running.as_mut().and_then(|running| running.tail.take());
         let unwritten = tail.and_then(|tail| tail.finish(&mut self.signals));
@@ -271,10 +271,10 @@ impl Loop<'_> {
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
         let steps = self.job.running.as_ref().and_then(|running| running.steps.as_ref());
-        if let (Some(steps), Some(at)) = (steps, self.shell.stop_at()) {
+        if let (Some(steps), Some(at)) = (steps, self.driver.stop_at()) {
             steps.ours_until(at);
         }
-        let (mut inputs, signalled) = self.shell.wait(Some(self.signals.as_fd()))?;
+        let (mut inputs, signalled) = self.driver.wait(Some(self.signals.as_fd()))?;
         let mut reap = self.job.running.as_ref().is_some_and(|running| running.kill_sent);
         if signalled {
             let pending = self.signals.pending();
@@ -284,7 +284,7 @@ impl Loop<'_> {
         // Also after KILL: a process that was not our child ends without SIGCHLD.
         if reap {
             // The next holder must not meet them. After a clean end they may go on.
-            let stopped = self.shell.stopped().is_some_and(|why| *why != StopReason::Survivors);
+            let stopped = self.driver.stopped().is_some_and(|why| *why != StopReason::Survivors);
             if let Some(running) = self.job.running.as_mut().filter(|_| stopped) {
                 running.tree.await_strays();
             }
@@ -330,7 +330,7 @@ struct Process<'a> {
     mark: Option<u64>,
     fences: Fences,
     /// Sends steps to the keeper, which records them.
-    keeper: StepSender,
+    store_thread: StepSender,
     listener: &'a mut dyn Listener,
     /// From when the lease is taken.
     granted: Option<Granted>,

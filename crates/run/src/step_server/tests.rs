@@ -35,7 +35,7 @@ fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
     let granted = Granted { lease: name.clone(), epoch, token, grant, ttl };
     let mut store = MemoryStore::new().unwrap();
     book.open(&mut store, &granted);
-    let (keeper, inbox) = StepSender::alone().unwrap();
+    let (store_thread, inbox) = StepSender::alone().unwrap();
     let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
         let _ended: mpsc::Sender<()> = ended;
@@ -48,7 +48,7 @@ fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
             }
         }
     });
-    (ItemSteps { grant, keeper, patience: PATIENCE, under_way: Arc::default() }, end)
+    (ItemSteps { grant, store_thread, patience: PATIENCE, under_way: Arc::default() }, end)
 }
 
 fn run(token: u64) -> Bearer {
@@ -186,14 +186,14 @@ fn what_cannot_be_begun_is_not_told_as_done() {
         assert_eq!(desk.begin(name, desk.grant).err(), Some(StepAnswer::BadName));
     }
     assert_eq!(desk.begin("charge", Grant(8)).err(), Some(StepAnswer::Superseded));
-    let (keeper, inbox) = StepSender::alone().unwrap();
+    let (store_thread, inbox) = StepSender::alone().unwrap();
     std::thread::spawn(move || {
         for step in inbox {
             let StepTask::Stands { told, .. } = step else { panic!("{step:?}") };
             let _ = told.send(None);
         }
     });
-    let desk = ItemSteps { keeper, ..desk };
+    let desk = ItemSteps { store_thread, ..desk };
     assert_eq!(asked(&desk), StepAnswer::NoItem);
     assert!(desk.under_way().is_empty());
 }

@@ -20,10 +20,10 @@ fn is_quiet(store: &mut Turned, job: &Job, now: i64) -> bool {
     let found = job_records::read(store, &job.name).unwrap();
     let look = job_records::due_now(store, &job.terms(), now, job_records::Tried::Nothing).unwrap();
     let after = job_records::read(store, &job.name).unwrap();
-    let closed = after.as_ref().is_some_and(|agenda| {
-        agenda.open.is_empty()
-            && agenda.paused.is_none()
-            && agenda.dropped.iter().all(|range| !range.counting)
+    let closed = after.as_ref().is_some_and(|job_record| {
+        job_record.open.is_empty()
+            && job_record.paused.is_none()
+            && job_record.dropped.iter().all(|range| !range.counting)
     });
     closed && found == after && look.start.is_empty() && !look.unsettled
 }
@@ -35,10 +35,10 @@ fn terminal(state: ItemState) -> bool {
 /// What is wrong with the slots of a job up to a second.
 pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
     let job = &world.watch.jobs[n];
-    let Some(agenda) = &job.agenda else { return Some("nobody has seen the job".into()) };
+    let Some(job_record) = &job.job_record else { return Some("nobody has seen the job".into()) };
     for (at, slot) in &job.slots {
         let Some(entry) = &slot.entry else { continue };
-        if agenda.is_void(*at) && (slot.begins > 0 || !slot.haunted) {
+        if job_record.is_void(*at) && (slot.begins > 0 || !slot.haunted) {
             return Some(format!(
                 "{at}: what its record says counts for nothing, and was {}",
                 entry.state.word()
@@ -47,7 +47,7 @@ pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
         // Skipped by a scheduler that had slept since before its record was removed, or the schedule was changed.
         let late = entry.state == ItemState::Skipped && (slot.swept.is_some() || !job.counts(*at));
         // Its actor died before it removed the record. That record does not count if the slot was dropped.
-        let void = agenda.is_void(*at) || agenda.range_of(*at).is_none();
+        let void = job_record.is_void(*at) || job_record.range_of(*at).is_none();
         let excused = slot.ghost.is_some_and(|actor| world.is_excused(actor) && void || late);
         // It died between seeing that the slot is settled and putting its record back.
         let excused = excused || slot.overdone.is_some_and(|actor| world.is_excused(actor));
@@ -61,13 +61,13 @@ pub fn audit(world: &World, n: usize, upto: i64) -> Option<String> {
     for span in &job.spans {
         for at in dues()[span.due].between(span.from, span.to.unwrap_or(upto)) {
             let slot = job.slots.get(&at).cloned().unwrap_or_default();
-            let told = told(&slot) || agenda.range_of(at).is_some();
+            let told = told(&slot) || job_record.range_of(at).is_some();
             if !told {
                 return Some(format!("{at}: lost without a reason"));
             }
         }
     }
-    clusters(&agenda.dropped).iter().find_map(|ranges| miscounted(job, ranges))
+    clusters(&job_record.dropped).iter().find_map(|ranges| miscounted(job, ranges))
 }
 
 /// Whether a slot has, or had, a record of its own.

@@ -62,9 +62,9 @@ pub const FLAWS: [Flaw; 16] = [
 
 /// A job's record with all that it says but one thing.
 pub fn altered(body: &[u8], change: impl FnOnce(&mut JobRecord)) -> Vec<u8> {
-    let mut agenda = JobRecord::decode_any(body).unwrap();
-    change(&mut agenda);
-    agenda.encode()
+    let mut job_record = JobRecord::decode_any(body).unwrap();
+    change(&mut job_record);
+    job_record.encode()
 }
 
 /// The account of one writer on top of another writer's record.

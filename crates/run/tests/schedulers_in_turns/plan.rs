@@ -126,7 +126,7 @@ pub struct Plan {
     /// In a thousand turns so many actors die.
     pub deaths: u64,
     /// What the operator does, at most so many times.
-    pub errands: u64,
+    pub one_shots: u64,
 }
 
 impl Plan {
@@ -136,7 +136,7 @@ impl Plan {
         let jobs: Vec<Job> = (0..jobs).map(|n| Job::new(n, dice, shared)).collect();
         let unit = jobs.iter().map(|job| dues()[job.due].every.unsigned_abs()).max().unwrap_or(10);
         let deaths = dice.one_of(&[0, 8, 20]);
-        Self { jobs, edition: 1, unit, daemons: 2, deaths, errands: dice.one_of(&[0, 1, 3, 4]) }
+        Self { jobs, edition: 1, unit, daemons: 2, deaths, one_shots: dice.one_of(&[0, 1, 3, 4]) }
     }
 
     pub fn job(&self, name: &Name) -> usize {

@@ -76,7 +76,7 @@ impl Run<'_> {
         }
         let Some(mut held) = self.take_any() else { return SlotOutcome::NotBegun(NotBegun::Skipped) };
         if self.is_refused_by_its_target() {
-            self.errand(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
+            self.one_shot(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
             return SlotOutcome::NotBegun(NotBegun::InVain);
         }
         let mut book = ItemRecorder::new(item, None, terms.job.clone(), self.holder.clone());
@@ -94,7 +94,7 @@ impl Run<'_> {
             }
         }
         if self.flaw != Flaw::ReleasesFirst {
-            self.errand(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
+            self.one_shot(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
         }
         outcome_of(&opened.item)
     }
@@ -127,7 +127,7 @@ impl Run<'_> {
             if !self.in_time(held) {
                 break;
             }
-            let renewed = self.errand(OneShotVerb::Renew(held.granted.grant), &held.granted.lease);
+            let renewed = self.one_shot(OneShotVerb::Renew(held.granted.grant), &held.granted.lease);
             // An answer that comes too late finds the command stopped.
             if matches!(renewed, OneShotOutcome::Done { .. }) && self.in_time(held) {
                 held.until = sent + self.spec.ttl - 1;
@@ -143,7 +143,7 @@ impl Run<'_> {
         self.me.stage.lock().watch.ends(self.me.id, state);
         let exit = (state == ItemState::Ok).then_some(0);
         if self.flaw == Flaw::ReleasesFirst {
-            self.errand(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
+            self.one_shot(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
         }
         let ending = ending(exit, String::new());
         match (opened, self.me.below(2)) {
@@ -223,18 +223,18 @@ impl Run<'_> {
     }
 
     /// Renews or gives back.
-    fn errand(&mut self, verb: OneShotVerb, lease: &Name) -> OneShotOutcome {
-        let mut errand = OneShot::new(verb, lease.clone(), StoreClock::default(), random::seed());
-        let (key, mut op) = (lease_key(lease), errand.start());
+    fn one_shot(&mut self, verb: OneShotVerb, lease: &Name) -> OneShotOutcome {
+        let mut one_shot = OneShot::new(verb, lease.clone(), StoreClock::default(), random::seed());
+        let (key, mut op) = (lease_key(lease), one_shot.start());
         loop {
             let next = match op {
                 Op::Read => {
                     let stored = block_on(self.store.read(&key));
                     let instance = self.store.facts().instance;
-                    errand.on_read(stored.map(|stored| Reading { stored, instance, pushes: false }))
+                    one_shot.on_read(stored.map(|stored| Reading { stored, instance, pushes: false }))
                 }
                 Op::Cas { expected, write, body } => {
-                    errand.on_cas(block_on(self.store.cas(&key, expected.as_ref(), write, &body)))
+                    one_shot.on_cas(block_on(self.store.cas(&key, expected.as_ref(), write, &body)))
                 }
             };
             match next {

@@ -229,11 +229,11 @@ impl Scheduler<'_> {
 /// Pauses, resumes, has slots tried again and changes the file.
 pub fn operator(me: &Me) {
     let mut store = me.store();
-    let (errands, jobs, unit) = {
+    let (one_shots, jobs, unit) = {
         let state = me.stage.lock();
-        (state.plan.errands, state.plan.jobs.len() as u64, state.plan.unit)
+        (state.plan.one_shots, state.plan.jobs.len() as u64, state.plan.unit)
     };
-    for _ in 0..errands {
+    for _ in 0..one_shots {
         let then = me.clock() + 1 + me.below(unit * 3);
         me.idle(then);
         let job = me.below(jobs) as usize;

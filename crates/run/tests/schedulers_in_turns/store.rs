@@ -101,10 +101,10 @@ fn apply(
             return Cas::Written { version, store_time: None };
         }
         (Flaw::ForgetsOpen, Some((_, wanted))) if is_job(key) => {
-            body = Some(altered(wanted, |agenda| agenda.open.clear()));
+            body = Some(altered(wanted, |job_record| job_record.open.clear()));
         }
         (Flaw::ForgetsRanges, Some((_, wanted))) if is_job(key) => {
-            body = Some(altered(wanted, |agenda| agenda.dropped.clear()));
+            body = Some(altered(wanted, |job_record| job_record.dropped.clear()));
         }
         (Flaw::KeepsWithdrawn, None) if matches!(state.role(actor), Role::Run(..)) => {
             return expected.map_or(Cas::Conflict, |version| Cas::Written { version, store_time: None });
@@ -198,8 +198,8 @@ impl Store for Turned {
         Ok(match (flaw, role) {
             (Flaw::NothingIsSettled, Role::Run(..)) if is_job(key) => None,
             (Flaw::SweepsUnsettled, Role::Sweeper) if is_job(key) => found.map(|stored| {
-                let all = |agenda: &mut JobRecord| {
-                    (agenda.settled, agenda.open) = (i64::MAX, Vec::new());
+                let all = |job_record: &mut JobRecord| {
+                    (job_record.settled, job_record.open) = (i64::MAX, Vec::new());
                 };
                 Stored { body: altered(&stored.body, all), ..stored }
             }),

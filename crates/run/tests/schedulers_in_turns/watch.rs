@@ -48,7 +48,7 @@ pub struct Slot {
 pub struct JobWatch {
     /// What never reported is begun again.
     retry: bool,
-    pub agenda: Option<JobRecord>,
+    pub job_record: Option<JobRecord>,
     pub spans: Vec<Span>,
     pub slots: BTreeMap<i64, Slot>,
     /// Ranges that were not yet counted when the schedule was replaced.
@@ -112,7 +112,7 @@ pub struct Watch {
 
 impl JobWatch {
     fn is_settled(&self, at: i64) -> bool {
-        self.agenda.as_ref().is_some_and(|agenda| agenda.is_settled(at))
+        self.job_record.as_ref().is_some_and(|job_record| job_record.is_settled(at))
     }
 
     /// Whether a slot is one of a schedule that was in force.
@@ -147,9 +147,9 @@ impl Watch {
         role: Role,
     ) {
         if key.starts_with("jobs/") {
-            let agenda = JobRecord::decode_any(after.unwrap_or_default());
-            match agenda {
-                Ok(agenda) => self.job_landed(plan.job(&agenda.job), agenda),
+            let job_record = JobRecord::decode_any(after.unwrap_or_default());
+            match job_record {
+                Ok(job_record) => self.job_landed(plan.job(&job_record.job), job_record),
                 Err(bad) => self.wrong(format!("{key}: {bad}")),
             }
         } else if key.starts_with("slots/") {
@@ -169,7 +169,7 @@ impl Watch {
         let job = &mut self.jobs[n];
         let due = dues().iter().position(|due| due.written == next.schedule).unwrap();
         let mut broken = None;
-        let old = job.agenda.replace(next.clone());
+        let old = job.job_record.replace(next.clone());
         match &old {
             None => job.spans.push(Span { due, from: next.settled, to: None }),
             Some(old) if old.schedule != next.schedule => {

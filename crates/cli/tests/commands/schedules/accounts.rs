@@ -7,7 +7,7 @@ use super::kit::{NOTE, RARE, Site, drained, job, named, now, rare_slot};
 use crate::world::{Running, until};
 
 fn ranges(site: &Site, job: &str) -> Vec<(i64, i64, u64)> {
-    let dropped = site.agenda(job).unwrap().dropped;
+    let dropped = site.job_record(job).unwrap().dropped;
     assert!(
         dropped.iter().all(|range: &DroppedRange| range.why == DropReason::Missed && !range.counting),
         "{dropped:?}"
@@ -128,14 +128,14 @@ fn what_is_due_while_it_is_paused_during_a_run_is_accounted_for() {
     until("it goes on", || (site.runs("a").len() >= 3).then_some(()));
     drained(daemon);
     site.tick("a").is(0, "");
-    let agenda = site.agenda("often").unwrap();
+    let job_record = site.job_record("often").unwrap();
     let own: Vec<String> =
         site.history("often").iter().map(|row| row["item"].as_str().unwrap().to_owned()).collect();
     for at in begun..=resumed {
-        let told = own.contains(&named(at)) || agenda.range_of(at).is_some();
-        assert!(told, "{} has neither: {own:?}, {agenda:?}", named(at));
+        let told = own.contains(&named(at)) || job_record.range_of(at).is_some();
+        assert!(told, "{} has neither: {own:?}, {job_record:?}", named(at));
     }
-    assert!(agenda.dropped.iter().any(|range| range.why == DropReason::Paused), "{agenda:?}");
+    assert!(job_record.dropped.iter().any(|range| range.why == DropReason::Paused), "{job_record:?}");
 }
 
 /// As many as can be listed wait to be tried again; one more is told so.
@@ -146,7 +146,5 @@ fn no_retry_is_promised_that_nobody_will_look_at() {
     site.run("a", &["run", "rare", "--slot", &slot, "--", "false"]).is(1, "");
     site.rewind("rare", rare_slot());
     site.fill_open("rare");
-    site.run("a", &["retry", &format!("rare@{slot}")])
-        .is(0, "retry.again")
-        .names(&["100 slots of rare"]);
+    site.run("a", &["retry", &format!("rare@{slot}")]).is(0, "retry.again").names(&["100 slots of rare"]);
 }

@@ -38,7 +38,7 @@ fn an_old_slot_whose_run_never_reported_is_run_again_at_once() {
     runs.sort();
     assert_eq!(runs, [named(old), named(newest)]);
     site.tick("a").quiet();
-    assert_eq!(site.agenda("hourly").unwrap().open, [] as [i64; 0]);
+    assert_eq!(site.job_record("hourly").unwrap().open, [] as [i64; 0]);
 }
 
 /// The lease of a dead run, as it looks in a store that was restarted: its age says nothing, and whoever only looks
@@ -70,7 +70,7 @@ fn a_slot_whose_record_makes_no_sense_is_left_alone() {
     site.damage(&format!("slots/rare@{:012}", rare_slot()));
     site.tick("a").is(0, "").names(&["the record is not readable"]);
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
-    assert!(site.agenda("rare").unwrap().dropped.is_empty());
+    assert!(site.job_record("rare").unwrap().dropped.is_empty());
 }
 
 /// Nobody can tell who has it. The run of the first slot says so; the others find nothing else.
@@ -118,7 +118,7 @@ fn a_changed_file_is_not_forgotten_while_the_store_is_silent() {
     daemon.said("until the store answers");
     locked.execute_batch("ROLLBACK").unwrap();
     daemon.said("daemon.read_again");
-    assert_eq!(site.agenda("rare").unwrap().schedule, "every 8760h");
+    assert_eq!(site.job_record("rare").unwrap().schedule, "every 8760h");
     drained(daemon);
 }
 
@@ -131,9 +131,7 @@ fn a_slot_is_tried_again_with_its_key() {
     site.tick("a").is(1, "").names(&["attempt 2 of 2", "leasehold why pay"]);
     assert_eq!(site.runs("a").len(), 2);
     site.world.write("a/go", "");
-    site.run("a", &["retry", &format!("pay@{slot}")])
-        .is(0, "retry.again")
-        .names(&[&format!("pay-{slot}")]);
+    site.run("a", &["retry", &format!("pay@{slot}")]).is(0, "retry.again").names(&[&format!("pay-{slot}")]);
     site.tick("a").is(0, "");
     assert_eq!((site.runs("a").len(), &site.outcome("pay", &slot).unwrap()["outcome"]), (3, &"ok".into()));
 }
@@ -226,17 +224,19 @@ fn a_full_list_keeps_nothing_from_going_on() {
     site.rewind("often", now());
     site.fill_open("often");
     site.run("a", &["pause", "often"]).is(0, "");
-    until("slots are due in the pause", || (now() > site.agenda("often").unwrap().settled + 2).then_some(()));
+    until("slots are due in the pause", || {
+        (now() > site.job_record("often").unwrap().settled + 2).then_some(())
+    });
     site.run("a", &["resume", "often"]).is(0, "");
     let daemon = site.daemon("a");
     until("it goes on", || {
         (site.runs("a").iter().filter(|slot| !slot.starts_with("197")).count() >= 3).then_some(())
     });
     drained(daemon);
-    let agenda = site.agenda("often").unwrap();
+    let job_record = site.job_record("often").unwrap();
     assert!(
-        agenda.paused.is_none()
-            && agenda
+        job_record.paused.is_none()
+            && job_record
                 .dropped
                 .iter()
                 .any(|r| r.why == leasehold::core::ledger::job_record::DropReason::Paused)

@@ -31,7 +31,7 @@ fn moved_on(world: &World, store: &str, ahead: i64, args: &[&str]) -> Ended {
 fn settled(place: &Place, name: &str) -> Option<i64> {
     let mut store = leasehold::stores::open(&place.url()).unwrap_or_else(|e| panic!("{e}"));
     let name = leasehold::core::name::Name::new(name).unwrap();
-    leasehold_run::job_records::read(store.as_mut(), &name).unwrap().map(|agenda| agenda.settled)
+    leasehold_run::job_records::read(store.as_mut(), &name).unwrap().map(|job_record| job_record.settled)
 }
 
 /// Where the store tells the time.
@@ -103,10 +103,7 @@ fn a_changed_file_is_held_against_the_clock_of_the_store() {
         let said = drained(daemon).err;
         assert!(said.contains(&format!("{name}: ")) && !said.contains("Nothing was run"), "{said}");
         // The control: a start refuses it.
-        world
-            .run(&["--store", &place.url(), "tick"])
-            .is(64, "")
-            .names(&["1s for the store's clock"]);
+        world.run(&["--store", &place.url(), "tick"]).is(64, "").names(&["1s for the store's clock"]);
     }
 }
 
@@ -133,16 +130,16 @@ fn what_a_clock_far_ahead_has_settled_is_told_and_set_back() {
     daemon.said("daemon.ahead");
     drained(daemon);
     // Who does not know the schedule cannot tell what was dropped of it.
-    let before = site.agenda("hourly").unwrap();
+    let before = site.job_record("hourly").unwrap();
     site.jobs("b", "");
     site.run("b", &["resume", "hourly"]).is(78, "pause.not_set_back");
-    assert_eq!(site.agenda("hourly").unwrap(), before);
+    assert_eq!(site.job_record("hourly").unwrap(), before);
     site.run("a", &["resume", "hourly"]).is(0, "pause.resumed").names(&["up to 20"]);
     assert!(site.run("a", &["plan"]).is(0, "").out.trim_end().ends_with("ok"));
     site.tick("a").quiet();
-    let agenda = site.agenda("hourly").unwrap();
-    assert!((newest..=now()).contains(&agenda.settled), "{agenda:?}");
-    let said: Vec<_> = agenda.dropped.iter().map(|r| (r.first, r.last, r.count, r.counting)).collect();
+    let job_record = site.job_record("hourly").unwrap();
+    assert!((newest..=now()).contains(&job_record.settled), "{job_record:?}");
+    let said: Vec<_> = job_record.dropped.iter().map(|r| (r.first, r.last, r.count, r.counting)).collect();
     assert_eq!(said, [(newest - 3 * HOUR, newest, 4, false)], "what is still to come is not dropped");
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
     // What becomes due is run; and what was run too early is not run again in its time.

@@ -34,12 +34,12 @@ fn what_is_wrong_is_told_with_its_line() {
             assert!(ended.err.contains(&place), "{command}: {place:?}: {ended:#?}");
             assert_eq!(ended.err.lines().count(), 1, "{command}: {ended:#?}");
         }
-        assert!(site.agenda("site").is_none());
+        assert!(site.job_record("site").is_none());
     }
     // The control: the same file in order is taken.
     site.jobs("a", &job("site", RARE, "catch_up = 3", NOTE));
     site.tick("a").is(0, "daemon.new_job");
-    assert!(site.agenda("site").is_some());
+    assert!(site.job_record("site").is_some());
 }
 
 #[test]
@@ -53,10 +53,10 @@ fn a_program_that_is_not_there_is_told_before_anything_starts() {
     }
     // Whoever only looks need not be able to run it.
     site.run("a", &["plan"]).is(0, "");
-    assert!(site.agenda("site").is_none());
+    assert!(site.job_record("site").is_none());
     site.world.script("a/publish.sh", "#!/bin/sh\n");
     site.tick("a").is(0, "daemon.new_job");
-    assert!(site.agenda("site").is_some());
+    assert!(site.job_record("site").is_some());
 }
 
 #[test]
@@ -70,6 +70,9 @@ fn a_file_that_cannot_be_read_is_told() {
     }
     site.jobs("a", "store = \"sqlite:elsewhere.db\"\n");
     for command in ["daemon", "tick", "plan"] {
-        site.world.unchanged(|| site.run("a", &[command])).is(78, "").names(&["[[job]]", "leasehold help leasehold.toml"]);
+        site.world
+            .unchanged(|| site.run("a", &[command]))
+            .is(78, "")
+            .names(&["[[job]]", "leasehold help leasehold.toml"]);
     }
 }

@@ -8,7 +8,7 @@ use leasehold::core::ledger::job_record::JobRecord;
 use leasehold::core::name::Name;
 use leasehold::core::store::Cas;
 use leasehold::stores;
-use leasehold_run::job_records::agenda_key;
+use leasehold_run::job_records::job_record_key;
 use pollster::block_on;
 use serde_json::Value;
 
@@ -98,7 +98,7 @@ impl Site {
     }
 
     /// The record of a job.
-    pub fn agenda(&self, job: &str) -> Option<JobRecord> {
+    pub fn job_record(&self, job: &str) -> Option<JobRecord> {
         let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
         leasehold_run::job_records::read(store.as_mut(), &Name::new(job).unwrap()).unwrap()
     }
@@ -106,14 +106,15 @@ impl Site {
     /// As if nobody had looked since then.
     pub fn rewind(&self, job: &str, settled: i64) {
         let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
-        let key = agenda_key(&Name::new(job).unwrap());
+        let key = job_record_key(&Name::new(job).unwrap());
         until("the record of the job is rewound", || {
             let stored = block_on(store.read(&key)).unwrap().expect("a record");
-            let mut agenda = JobRecord::decode(&Name::new(job).unwrap(), &stored.body).unwrap();
-            agenda.settled = settled;
-            agenda.dropped.clear();
-            agenda.write = WriteId(leasehold::random::seed());
-            let written = block_on(store.cas(&key, Some(&stored.version), agenda.write, &agenda.encode()));
+            let mut job_record = JobRecord::decode(&Name::new(job).unwrap(), &stored.body).unwrap();
+            job_record.settled = settled;
+            job_record.dropped.clear();
+            job_record.write = WriteId(leasehold::random::seed());
+            let written =
+                block_on(store.cas(&key, Some(&stored.version), job_record.write, &job_record.encode()));
             matches!(written, Cas::Written { .. }).then_some(())
         });
     }

@@ -9,12 +9,15 @@ const YEAR: i64 = 365 * 86_400;
 fn a_job_that_was_just_installed_has_missed_nothing() {
     let site = Site::new();
     site.jobs("a", &job("rare", RARE, "", NOTE));
-    assert!(site.agenda("rare").is_none());
+    assert!(site.job_record("rare").is_none());
     let before = now();
     site.tick("a").is(0, "daemon.new_job");
     assert!(site.runs("a").is_empty());
-    let agenda = site.agenda("rare").expect("a record");
-    assert!((before..=now()).contains(&agenda.settled) && agenda.dropped.is_empty(), "{agenda:?}");
+    let job_record = site.job_record("rare").expect("a record");
+    assert!(
+        (before..=now()).contains(&job_record.settled) && job_record.dropped.is_empty(),
+        "{job_record:?}"
+    );
     site.tick("a").quiet();
     assert!(site.runs("a").is_empty());
     // The control: what becomes due is run, and once.
@@ -54,8 +57,8 @@ fn outage(due: &str, seconds: i64, scheduler: &str) -> u64 {
     assert!(runs.len() == 3 || scheduler != "tick", "{runs:?}");
     // Counted by hand: minutes are minutes, wherever the clock is.
     let missed = (runs[2] - settled.div_euclid(60) * 60) / 60 - 3;
-    let agenda = site.agenda("minutely").unwrap();
-    let [range] = agenda.dropped[..] else { panic!("{agenda:?}") };
+    let job_record = site.job_record("minutely").unwrap();
+    let [range] = job_record.dropped[..] else { panic!("{job_record:?}") };
     assert_eq!(range.count, missed.unsigned_abs(), "{range:?}");
     assert_eq!((range.first - settled.div_euclid(60) * 60, runs[0] - range.last), (60, 60), "{range:?}");
     assert!(said.err.contains(&format!("dropped {missed} slots of minutely, from ")), "{said:#?}");
@@ -92,10 +95,10 @@ fn without_catch_up_only_what_is_on_time_is_run() {
     assert_eq!(runs.len(), 1, "{runs:?}");
     let newest = second(&runs[0]);
     assert!((0..120).contains(&(now() - newest)), "{runs:?}");
-    let dropped = site.agenda("minutely").unwrap().dropped;
+    let dropped = site.job_record("minutely").unwrap().dropped;
     assert_eq!(dropped.len(), 1, "{dropped:?}");
     assert_eq!(dropped[0].count, ((newest - settled.div_euclid(60) * 60) / 60 - 1).unsigned_abs());
-    let range = site.agenda("rare").unwrap().dropped;
+    let range = site.job_record("rare").unwrap().dropped;
     assert_eq!(range.iter().map(|r| (named(r.first), r.count)).collect::<Vec<_>>(), [(rare.clone(), 1)]);
     // The control: with catch_up it is run, however old.
     site.jobs("a", &job("rare", RARE, "", NOTE));

@@ -12,7 +12,7 @@ fn what_is_due_during_a_pause_is_one_range() {
     let daemon = site.daemon("a");
     until("it runs", || (!site.runs("a").is_empty()).then_some(()));
     site.run("a", &["pause", "often"]).is(0, "pause.paused");
-    let dropped = || site.agenda("often").unwrap().dropped;
+    let dropped = || site.job_record("often").unwrap().dropped;
     until("three were dropped", || dropped().iter().any(|range| range.count >= 3).then_some(()));
     let ran = site.runs("a");
     site.run("a", &["resume", "often"]).is(0, "pause.resumed");
@@ -37,7 +37,7 @@ fn a_pause_counts_although_nobody_looked() {
     site.run("a", &["resume", "rare"]).is(0, "pause.resumed");
     site.tick("a").is(0, "");
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
-    let dropped = site.agenda("rare").unwrap().dropped;
+    let dropped = site.job_record("rare").unwrap().dropped;
     let said: Vec<_> = dropped.iter().map(|r| (named(r.first), r.count, r.why)).collect();
     assert_eq!(said, [(slot.clone(), 1, DropReason::Paused)]);
     // The control: without the pause it is run.
@@ -52,7 +52,7 @@ fn only_jobs_that_are_there_can_be_paused() {
     for command in ["pause", "resume"] {
         site.run("a", &[command, "rear"]).is(64, "pause.not_loaded");
     }
-    assert!(site.agenda("rear").is_none());
+    assert!(site.job_record("rear").is_none());
     site.run("a", &["pause", "rare"]).is(0, "");
     let standing = site.run("a", &["--json", "plan", "rare"]).json()["standing"].to_string();
     assert!(standing.contains("paused by "), "{standing}");
@@ -66,7 +66,7 @@ fn a_changed_schedule_has_no_past() {
     let before = now();
     site.run("a", &["-v", "tick"]).is(0, "daemon.rescheduled").names(&["8784h"]);
     assert!(site.runs("a").is_empty(), "{:?}", site.runs("a"));
-    assert!(site.agenda("rare").unwrap().settled >= before);
+    assert!(site.job_record("rare").unwrap().settled >= before);
     // The control: what becomes due by the new one is run.
     site.rewind("rare", now() - 7200);
     site.tick("a").is(0, "");
@@ -89,7 +89,7 @@ fn a_machine_with_another_file_leaves_the_job_alone() {
     let said = drained(daemon).err;
     assert_eq!(site.runs("a"), ran);
     assert_eq!(said.matches("is not run here").count(), 1, "{said}");
-    assert_eq!(site.agenda("often").unwrap().schedule, "every 8784h");
+    assert_eq!(site.job_record("often").unwrap().schedule, "every 8784h");
 }
 
 #[test]

@@ -52,16 +52,16 @@ fn covering(ranges: &[DroppedRange], at: i64) -> Option<usize> {
 
 fn records(store: &mut dyn Store, slots: &Slots, n: usize) -> (BTreeMap<i64, ItemState>, Vec<DroppedRange>) {
     let job = &slots.jobs[n];
-    let agenda = read(store, job).unwrap().unwrap();
+    let job_record = read(store, job).unwrap().unwrap();
     let (entries, bad) = recorded(store, job, slots.begun[n], slots.end).unwrap();
     assert!(bad.is_empty(), "{bad:?}");
     let entries = entries.into_iter().map(|(entry, _)| entry).collect();
-    let entries = told(entries, std::slice::from_ref(&agenda));
+    let entries = told(entries, std::slice::from_ref(&job_record));
     let own = entries.into_iter().map(|entry| match entry.subject {
         Subject::Slot { at, .. } => (at, entry.state),
         other => panic!("{other:?}"),
     });
-    (own.collect(), agenda.dropped)
+    (own.collect(), job_record.dropped)
 }
 
 /// Begins and ends, by job and slot.

@@ -47,7 +47,7 @@ fn granted(url: &str, memory: &SeenTokens) -> Granted {
 }
 
 fn done(verb: OneShotVerb, url: &str) {
-    let outcome = manual::errand(verb, &name(), store(url).as_mut());
+    let outcome = manual::one_shot(verb, &name(), store(url).as_mut());
     assert!(matches!(outcome, OneShotOutcome::Done { .. }), "{outcome:?}");
 }
 

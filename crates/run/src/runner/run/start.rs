@@ -19,7 +19,7 @@ impl Process<'_> {
         let (timing, mut responder) = (&self.spec.timing, StepResponder::new(Bearer::from(granted)));
         if self.spec.item.is_some() {
             // Renewals wait meanwhile.
-            responder = responder.with_steps(self.keeper.clone(), timing.heartbeat / 3);
+            responder = responder.with_steps(self.store_thread.clone(), timing.heartbeat / 3);
         }
         if let Some(gates) = &self.spec.gates {
             responder = responder.with_gates(gates.clone(), timing.heartbeat);

@@ -15,7 +15,7 @@ use super::*;
 
 const WRITE: WriteId = WriteId(9);
 
-fn agenda(settled: i64) -> JobRecord {
+fn job_record(settled: i64) -> JobRecord {
     seen(None, &name("j"), &every(1), settled, &[], WRITE).unwrap()
 }
 
@@ -29,7 +29,7 @@ fn account(upto: i64, dropped: &[DroppedRange], open: &[i64]) -> Account {
 
 #[test]
 fn what_is_new_or_changed_has_no_past() {
-    let known = agenda(100);
+    let known = job_record(100);
     assert_eq!(known.settled, 100);
     assert_eq!(seen(Some(&known), &name("j"), &every(1), 500, &[], WRITE), None);
     let changed = seen(Some(&known), &name("j"), &every(2), 500, &[130], WRITE).unwrap();
@@ -41,7 +41,7 @@ fn what_is_new_or_changed_has_no_past() {
 
 #[test]
 fn an_account_is_one_write() {
-    let before = agenda(10);
+    let before = job_record(10);
     let first = before.with_account(&account(20, &[range(12, 14, DropReason::Missed)], &[15]), WRITE);
     assert_eq!((first.settled, first.open.clone()), (20, vec![15]));
     assert!(first.is_settled(13) && first.is_settled(20) && !first.is_settled(15) && !first.is_settled(21));
@@ -56,7 +56,7 @@ fn an_account_is_one_write() {
 #[test]
 fn what_grows_has_an_end() {
     let open: Vec<i64> = (0..OPEN_MAX as i64).collect();
-    let full = agenda(1_000).with_account(&account(1_000, &[], &open), WRITE);
+    let full = job_record(1_000).with_account(&account(1_000, &[], &open), WRITE);
     assert_eq!(full.listing(&[999], WRITE), None);
     assert!(full.listing(&[5], WRITE).is_some(), "it is listed");
     let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
@@ -72,7 +72,7 @@ fn what_grows_has_an_end() {
     assert!(full.without_open(&[5], WRITE).listing(&[999], WRITE).is_some());
     let ranges: Vec<DroppedRange> =
         (0..RANGES_MAX as i64 + 7).map(|at| range(2 * at, 2 * at, DropReason::Missed)).collect();
-    let many = agenda(0).with_account(&account(9_999, &ranges, &[]), WRITE);
+    let many = job_record(0).with_account(&account(9_999, &ranges, &[]), WRITE);
     assert_eq!((many.dropped.len(), many.dropped[0].first), (RANGES_MAX, 14), "the oldest are forgotten");
     let mut widest = full.with_account(&account(9_999, &ranges, &[]), WRITE);
     widest.paused = Some(Paused { by: "x".repeat(200), at: "x".repeat(30), until: Some(i64::MAX) });
@@ -86,14 +86,14 @@ fn found(count: u64, recorded: &[i64], open: &[i64]) -> Counted {
 #[test]
 fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
     let uncertain = DroppedRange { counting: true, ..range(12, 16, DropReason::Missed) };
-    let counting = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE);
+    let counting = job_record(10).with_account(&account(20, &[uncertain], &[]), WRITE);
     assert!(!counting.is_void(13), "it may have been made before");
     let dropped = counting.with_count(&Every(1), &uncertain, &found(3, &[13, 15], &[15]), WRITE).unwrap();
-    let void = |agenda: &JobRecord| (10..=21).filter(|at| agenda.is_void(*at)).collect::<Vec<i64>>();
+    let void = |job_record: &JobRecord| (10..=21).filter(|at| job_record.is_void(*at)).collect::<Vec<i64>>();
     assert_eq!(void(&dropped), [12, 14, 16], "13 and 15 were started before");
     assert_eq!(JobRecord::decode(&name("j"), &dropped.encode()), Ok(dropped.clone()));
     // Only records that have ended, or mean nothing, are removed.
-    let forgets = |agenda: &JobRecord, at| agenda.may_forget(at, ItemState::Started);
+    let forgets = |job_record: &JobRecord, at| job_record.may_forget(at, ItemState::Started);
     assert!(forgets(&dropped, 12) && !forgets(&dropped, 13) && !forgets(&counting, 12));
     // A listed slot that has no record is dropped as well.
     let alone = never_started(15);
@@ -109,36 +109,41 @@ fn a_record_that_came_after_its_slot_was_dropped_means_nothing() {
 
 #[test]
 fn what_lies_beside_ranges_has_an_end() {
-    let (mut agenda, mut at) = (agenda(0), 0);
+    let (mut job_record, mut at) = (job_record(0), 0);
     for _ in 0..200 {
         let uncertain =
             DroppedRange { counting: true, count: 9, ..range(at + 1, at + 9, DropReason::Missed) };
-        agenda = agenda.with_account(&account(at + 10, &[uncertain], &[]), WRITE);
+        job_record = job_record.with_account(&account(at + 10, &[uncertain], &[]), WRITE);
         let recorded: Vec<i64> = (at + 2..at + 9).collect();
-        agenda = agenda.with_count(&Every(1), &uncertain, &found(2, &recorded, &[]), WRITE).unwrap();
+        job_record = job_record.with_count(&Every(1), &uncertain, &found(2, &recorded, &[]), WRITE).unwrap();
         at += 20;
     }
-    assert!(agenda.beside.len() <= 500 && agenda.dropped.len() < 200, "the oldest ranges are forgotten");
-    assert!(!agenda.beside.iter().any(|at| agenda.is_void(*at) || agenda.range_of(*at).is_none()));
-    assert!(JobRecord::decode(&name("j"), &agenda.encode()).is_ok());
+    assert!(
+        job_record.beside.len() <= 500 && job_record.dropped.len() < 200,
+        "the oldest ranges are forgotten"
+    );
+    assert!(
+        !job_record.beside.iter().any(|at| job_record.is_void(*at) || job_record.range_of(*at).is_none())
+    );
+    assert!(JobRecord::decode(&name("j"), &job_record.encode()).is_ok());
 }
 
 /// The number of ranges after their counts became certain in this order.
 fn counted(before: &JobRecord, ranges: &[DroppedRange], order: &[usize]) -> Vec<(i64, i64, u64)> {
     let uncertain: Vec<DroppedRange> =
         ranges.iter().map(|range| DroppedRange { counting: true, ..*range }).collect();
-    let mut agenda = before.with_account(&account(99, &uncertain, &[]), WRITE);
+    let mut job_record = before.with_account(&account(99, &uncertain, &[]), WRITE);
     for n in order {
         let range = uncertain[*n];
-        agenda = agenda.with_count(&Every(1), &range, &found(range.count, &[], &[]), WRITE).unwrap();
+        job_record = job_record.with_count(&Every(1), &range, &found(range.count, &[], &[]), WRITE).unwrap();
     }
-    agenda.dropped.iter().map(|range| (range.first, range.last, range.count)).collect()
+    job_record.dropped.iter().map(|range| (range.first, range.last, range.count)).collect()
 }
 
 #[test]
 fn what_turned_out_to_be_begun_is_not_dropped() {
     let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
-    let before = agenda(10).with_account(&account(20, &[uncertain], &[]), WRITE);
+    let before = job_record(10).with_account(&account(20, &[uncertain], &[]), WRITE);
     let count = |count, open: &[i64]| {
         before.with_count(&Every(1), &uncertain, &found(count, open, open), WRITE).unwrap()
     };
@@ -155,27 +160,27 @@ fn ranges_in_a_row_become_one_when_they_are_certain() {
     let row = [range(12, 14, missed), range(15, 15, missed), range(16, 20, missed)];
     let one = vec![(12, 20, 9)];
     for order in [[0, 1, 2], [2, 1, 0], [0, 2, 1], [1, 0, 2]] {
-        assert_eq!(counted(&agenda(10), &row, &order), one, "{order:?}");
+        assert_eq!(counted(&job_record(10), &row, &order), one, "{order:?}");
     }
     assert_eq!(
-        counted(&agenda(10), &row, &[0, 2]),
+        counted(&job_record(10), &row, &[0, 2]),
         [(12, 14, 3), (15, 15, 1), (16, 20, 5)],
         "one is uncertain"
     );
-    let apart = |second| counted(&agenda(10), &[range(12, 14, missed), second], &[0, 1]).len();
+    let apart = |second| counted(&job_record(10), &[range(12, 14, missed), second], &[0, 1]).len();
     assert_eq!(apart(range(16, 20, missed)), 2, "a slot lies between");
     assert_eq!(apart(range(15, 20, paused)), 2, "for another reason");
     // Another schedule had slots between them.
-    let mut changed = agenda(10);
+    let mut changed = job_record(10);
     changed.since = 14;
     assert_eq!(counted(&changed, &row[..2], &[0, 1]).len(), 2);
 }
 
 #[test]
 fn a_pause_ends_with_what_was_due_in_it() {
-    let paused = agenda(10).pausing("h".into(), "t".into(), WRITE).unwrap();
+    let paused = job_record(10).pausing("h".into(), "t".into(), WRITE).unwrap();
     assert!(paused.is_paused() && paused.pausing("h".into(), "t".into(), WRITE).is_none());
-    assert_eq!(agenda(10).resuming(20, WRITE), None);
+    assert_eq!(job_record(10).resuming(20, WRITE), None);
     let over = paused.resuming(20, WRITE).unwrap();
     assert_eq!((over.is_paused(), over.paused.as_ref().and_then(|p| p.until)), (false, Some(20)));
     let after = over.without_pause(Some(&account(20, &[range(11, 20, DropReason::Paused)], &[])), WRITE);
@@ -186,7 +191,7 @@ fn a_pause_ends_with_what_was_due_in_it() {
 #[test]
 fn only_what_has_ended_is_forgotten() {
     let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
-    let known = agenda(10).with_account(&account(20, &[uncertain], &[16]), WRITE);
+    let known = job_record(10).with_account(&account(20, &[uncertain], &[16]), WRITE);
     assert!(known.may_forget(15, ItemState::Ok) && known.may_forget(15, ItemState::Unknown));
     assert!(!known.may_forget(15, ItemState::Planned), "a person may be asking for it to be tried again");
     assert!(!known.may_forget(15, ItemState::Started));
@@ -262,7 +267,7 @@ fn three_that_gave_way_in_a_row_are_no_accident() {
 /// dropped.
 #[test]
 fn format_1_is_read_and_written_anew() {
-    let known = agenda(100);
+    let known = job_record(100);
     let text = String::from_utf8(known.encode()).unwrap();
     let key = r#""key":{"every":{"seconds":60,"offset":0}},"#;
     let old = text.replace("\"leasehold_job\":2", "\"leasehold_job\":1").replace(key, "");
@@ -281,12 +286,12 @@ fn format_1_is_read_and_written_anew() {
 #[test]
 fn another_spelling_is_no_other_schedule() {
     let respelled = JobSchedule { written: "every 60s".into(), ..every(1) };
-    assert_eq!(seen(Some(&agenda(100)), &name("j"), &respelled, 500, &[], WRITE), None);
+    assert_eq!(seen(Some(&job_record(100)), &name("j"), &respelled, 500, &[], WRITE), None);
 }
 
 #[test]
 fn additions_to_a_job_are_carried_along() {
-    let text = String::from_utf8(agenda(100).encode()).unwrap();
+    let text = String::from_utf8(job_record(100).encode()).unwrap();
     let text = text.replace("\"write\":", "\"more\":{\"colour\":\"red\"},\"write\":");
     let read = JobRecord::decode(&name("j"), text.as_bytes()).unwrap();
     let next = seen(Some(&read), &name("j"), &every(2), 500, &[], WRITE).unwrap();
@@ -297,12 +302,12 @@ fn additions_to_a_job_are_carried_along() {
 #[test]
 fn what_is_settled_far_ahead_is_noticed() {
     let late = Duration::from_secs(3_600);
-    assert_eq!(agenda(1_300).ahead(1_000, Duration::ZERO), None);
-    assert_eq!(agenda(1_301).ahead(1_000, Duration::ZERO), Some(1_301));
-    assert_eq!(agenda(4_900).ahead(1_000, late), None);
-    assert_eq!(agenda(4_901).ahead(1_000, late), Some(4_901));
+    assert_eq!(job_record(1_300).ahead(1_000, Duration::ZERO), None);
+    assert_eq!(job_record(1_301).ahead(1_000, Duration::ZERO), Some(1_301));
+    assert_eq!(job_record(4_900).ahead(1_000, late), None);
+    assert_eq!(job_record(4_901).ahead(1_000, late), Some(4_901));
     // A pause that ends then would decide the same slots.
-    let paused = agenda(1_000).pausing("h".into(), "t".into(), WRITE).unwrap();
+    let paused = job_record(1_000).pausing("h".into(), "t".into(), WRITE).unwrap();
     assert_eq!(paused.ahead(1_000, Duration::ZERO), None);
     assert_eq!(paused.resuming(9_000, WRITE).unwrap().ahead(1_000, Duration::ZERO), Some(9_000));
 }
@@ -314,7 +319,7 @@ fn what_was_settled_by_a_wrong_clock_is_set_back() {
         range(600, 90_000, DropReason::Missed),
         range(95_000, 95_000, DropReason::Paused),
     ];
-    let wrong = agenda(100).with_account(&account(99_000, &dropped, &[240, 96_000]), WRITE);
+    let wrong = job_record(100).with_account(&account(99_000, &dropped, &[240, 96_000]), WRITE);
     let right = wrong.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!((right.settled, right.since, &right.open[..]), (1_000, 100, &[240][..]));
     // 600, 660, … 960: the next look takes off those that have a record.
@@ -324,14 +329,14 @@ fn what_was_settled_by_a_wrong_clock_is_set_back() {
     assert_eq!(JobRecord::decode(&name("j"), &right.encode()).unwrap(), right, "it can be read");
     // Without the calendar nothing is set back, and neither is a record that is not ahead.
     assert_eq!(wrong.going_on(None, 1_000, WRITE), None);
-    assert_eq!(agenda(1_300).going_on(Some(&Every(60)), 1_000, WRITE), None);
+    assert_eq!(job_record(1_300).going_on(Some(&Every(60)), 1_000, WRITE), None);
 }
 
 /// A newer schedule cannot count slots that were dropped before it: their count stays.
 #[test]
 fn what_another_schedule_dropped_is_kept_where_it_is_cut() {
     let dropped = [range(605, 90_000, DropReason::Missed)];
-    let mut changed = agenda(100).with_account(&account(99_000, &dropped, &[]), WRITE);
+    let mut changed = job_record(100).with_account(&account(99_000, &dropped, &[]), WRITE);
     (changed.since, changed.schedule) = (99_000, "daily".into());
     let right = changed.going_on(Some(&Every(86_400)), 1_000, WRITE).unwrap();
     assert_eq!(right.dropped, [DroppedRange { last: 1_000, ..dropped[0] }]);
@@ -344,19 +349,19 @@ fn what_never_began_is_not_counted_twice_where_a_range_is_cut() {
         range(600, 90_000, DropReason::Missed),
         DroppedRange { count: 1, ..range(720, 720, DropReason::Missed) },
     ];
-    let wrong = agenda(100).with_account(&account(99_000, &dropped, &[]), WRITE);
+    let wrong = job_record(100).with_account(&account(99_000, &dropped, &[]), WRITE);
     let right = wrong.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!(right.dropped.iter().map(|range| range.count).collect::<Vec<_>>(), [6, 1]);
 }
 
 #[test]
 fn a_pause_and_a_wrong_clock_end_together() {
-    let paused = agenda(99_000).pausing("h".into(), "t".into(), WRITE).unwrap();
+    let paused = job_record(99_000).pausing("h".into(), "t".into(), WRITE).unwrap();
     let on = paused.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!((on.settled, on.since, on.paused.unwrap().until), (1_000, 1_000, Some(1_000)));
     // Resumed by the wrong clock, and no scheduler has looked since.
     let resumed =
-        agenda(900).pausing("h".into(), "t".into(), WRITE).unwrap().resuming(99_000, WRITE).unwrap();
+        job_record(900).pausing("h".into(), "t".into(), WRITE).unwrap().resuming(99_000, WRITE).unwrap();
     let on = resumed.going_on(Some(&Every(60)), 1_000, WRITE).unwrap();
     assert_eq!((on.settled, on.paused.unwrap().until), (900, Some(1_000)));
     // Without the calendar only the pause ends.
