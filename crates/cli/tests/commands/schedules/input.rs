@@ -18,7 +18,7 @@ fn wrong() -> Vec<(String, u32, &'static str)> {
         (with(RARE, "key = \"{slto}\""), 4, "did you mean {slot}?"),
         (with(RARE, &long), 4, "of 276 bytes"),
         (with(RARE, "on_busy = \"switch\""), 4, "has nothing to switch to"),
-        (with(RARE, "") + &with(RARE, ""), 7, "two jobs are called site"),
+        (with(RARE, "") + &with(RARE, ""), 7, "two jobs are named site"),
         (with(RARE, "") + "\n[[job]\n", 7, ""),
     ]
 }
