@@ -48,13 +48,20 @@ impl Sentence {
 
     /// Whether a line contains this sentence, which is part of another.
     fn is_in(&self, line: &str) -> bool {
-        let mut rest = line;
-        let found = self.texts[0].iter().all(|text| {
-            let at = rest.find(text.as_str());
-            rest = at.map_or(rest, |at| &rest[at + text.len()..]);
-            at.is_some()
-        });
-        found && self.weight() >= 8
+        let has = |texts: &Vec<String>| {
+            let mut rest = line;
+            texts.iter().all(|text| {
+                let at = rest.find(text.as_str());
+                rest = at.map_or(rest, |at| &rest[at + text.len()..]);
+                at.is_some()
+            })
+        };
+        self.can_be_told() && self.texts.iter().any(has)
+    }
+
+    /// A part of others that has fewer fixed letters is in too many lines to be noticed.
+    pub fn can_be_told(&self) -> bool {
+        self.weight() >= 8
     }
 
     /// How much of it is fixed.
@@ -140,23 +147,53 @@ fn plain(line: &str) -> String {
     told.unwrap_or_else(|| line.strip_prefix("leasehold: ").unwrap_or(line)).to_owned()
 }
 
-/// Where it is kept which messages were seen, for the test that all of them are.
+/// Where it is kept which messages were seen, for the test that all of them are: one place for every test program.
+///
+/// # Panics
+///
+/// If this is no test program that cargo built.
 pub fn seen_in() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages")
+    let program = std::env::current_exe().expect("the path of this program");
+    let profile = program.ancestors().nth(2).expect("a directory of cargo");
+    let target = profile.ancestors().skip(1).find(|dir| dir.join("tmp").is_dir());
+    target.unwrap_or(profile).join("tmp/messages")
 }
 
-/// Keeps which messages were seen.
+/// Keeps which messages were seen: as lines, in lines and in JSON.
 pub fn note_seen(text: &str) {
+    let mut lines: Vec<String> = text.lines().map(plain).collect();
+    for json in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+        strings(&json, &mut lines);
+    }
+    for line in &lines {
+        note(|sentence| sentence.is(line) || sentence.is_in(line));
+    }
+}
+
+/// Keeps which messages were seen in a text that was wrapped at a width.
+pub fn note_wrapped(text: &str) {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    note(|sentence| sentence.is_in(&line));
+}
+
+fn strings(json: &serde_json::Value, found: &mut Vec<String>) {
+    match json {
+        serde_json::Value::String(text) => found.push(text.clone()),
+        serde_json::Value::Array(values) => values.iter().for_each(|value| strings(value, found)),
+        serde_json::Value::Object(fields) => fields.values().for_each(|value| strings(value, found)),
+        _ => {}
+    }
+}
+
+fn note(seen_now: impl Fn(&Sentence) -> bool) {
     static SEEN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut seen = SEEN.lock().unwrap();
-    for line in text.lines().map(plain) {
-        for sentence in sentences().iter().filter(|s| s.is(&line) || s.is_in(&line)) {
-            if seen.insert(&sentence.name) {
-                std::fs::create_dir_all(seen_in()).unwrap();
-                let path = seen_in().join(std::process::id().to_string());
-                let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
-                writeln!(file, "{}", sentence.name).unwrap();
-            }
+    let mut seen = SEEN.lock().expect("no test panics here");
+    for sentence in sentences().iter().filter(|sentence| seen_now(sentence)) {
+        if seen.insert(&sentence.name) {
+            std::fs::create_dir_all(seen_in()).expect("a directory for notes");
+            let path = seen_in().join(std::process::id().to_string());
+            let file = std::fs::File::options().create(true).append(true).open(path);
+            writeln!(file.expect("a file for notes"), "{}", sentence.name).expect("a note");
         }
     }
 }
