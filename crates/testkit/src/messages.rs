@@ -46,8 +46,13 @@ impl Sentence {
         self.texts.iter().any(|texts| fits(texts, line))
     }
 
-    /// Whether a line contains this sentence, which is part of another.
-    fn is_in(&self, line: &str) -> bool {
+    /// How much of this line is its fixed text, if the line is this sentence.
+    fn fixed_in(&self, line: &str) -> Option<usize> {
+        self.texts.iter().filter(|texts| fits(texts, line)).map(|texts| weight(texts)).max()
+    }
+
+    /// Whether a line contains this sentence, perhaps as part of another.
+    pub fn is_in(&self, line: &str) -> bool {
         let has = |texts: &Vec<String>| {
             let mut rest = line;
             texts.iter().all(|text| {
@@ -56,18 +61,21 @@ impl Sentence {
                 at.is_some()
             })
         };
-        self.can_be_told() && self.texts.iter().any(has)
+        self.texts.iter().any(|texts| weight(texts) >= TELLING && has(texts))
     }
 
     /// A part of others that has fewer fixed letters is in too many lines to be noticed.
     pub fn can_be_told(&self) -> bool {
-        self.weight() >= 8
+        weight(&self.texts[0]) >= TELLING
     }
+}
 
-    /// How much of it is fixed.
-    fn weight(&self) -> usize {
-        self.texts[0].iter().map(String::len).sum()
-    }
+/// A sentence of less fixed text than this is like parts of too many others.
+const TELLING: usize = 8;
+
+/// How much of it is fixed.
+fn weight(texts: &[String]) -> usize {
+    texts.iter().map(String::len).sum()
 }
 
 /// The texts between `{placeholders}`.
@@ -84,6 +92,13 @@ fn literals(template: &str) -> Vec<String> {
             c if !inside => texts.last_mut().unwrap().push(c),
             _ => {}
         }
+    }
+    // A sentence that may follow is not there if it is empty, nor is the full stop before it.
+    if let [.., before, last] = &mut texts[..]
+        && last.is_empty()
+        && let Some(short) = before.strip_suffix(". ")
+    {
+        *before = short.to_owned();
     }
     texts
 }
@@ -124,9 +139,15 @@ const LEAST: usize = 6;
 /// The messages of these lines: the sentence of most fixed text for each.
 pub fn named<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<&'static str> {
     let best = |line: &str| {
-        sentences().iter().filter(|s| s.weight() >= LEAST && s.is(line)).max_by_key(|s| s.weight())
+        let fixed = |s: &'static Sentence| Some((s.fixed_in(line).filter(|fixed| *fixed >= LEAST)?, s));
+        let exact = sentences().iter().filter_map(fixed).max_by_key(|(fixed, _)| *fixed).map(|(_, s)| s);
+        // Some tests assert the name that has most fixed text in all, also if not all of it was said.
+        let whole = |s: &&Sentence| weight(&s.texts[0]);
+        let loose = sentences().iter().filter(|s| whole(s) >= LEAST && s.is(line)).max_by_key(whole);
+        [exact, loose]
     };
-    lines.filter_map(|line| best(&plain(line)).map(|sentence| sentence.name.as_str())).collect()
+    let names = lines.flat_map(|line| best(&plain(line)));
+    names.flatten().map(|sentence| sentence.name.as_str()).collect()
 }
 
 /// Whether this is the name of a message.
@@ -166,7 +187,7 @@ pub fn note_seen(text: &str) {
         strings(&json, &mut lines);
     }
     for line in &lines {
-        note(|sentence| sentence.is(line) || sentence.is_in(line));
+        note(|sentence| sentence.is_in(line));
     }
 }
 
