@@ -3,6 +3,7 @@
 
 pub mod faults;
 pub mod git;
+pub mod messages;
 pub mod program;
 pub mod proxy;
 pub mod race;

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use leasehold::{clock, random};
+use leasehold_testkit::messages;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
@@ -15,6 +16,16 @@ const MARK: &str = "DEMO_TEST_MARK";
 
 fn binary() -> PathBuf {
     std::env::var_os("LEASEHOLD_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_leasehold").into()).into()
+}
+
+/// Keeps which messages it said.
+fn noted(output: Output) -> Output {
+    for bytes in [&output.stdout, &output.stderr] {
+        let text = String::from_utf8_lossy(bytes);
+        messages::note_seen(&text);
+        messages::note_wrapped(&text);
+    }
+    output
 }
 
 /// A place for everything the demo makes, and a mark on everything it starts.
@@ -39,7 +50,7 @@ impl Place {
     }
 
     fn demo(&self, args: &[&str]) -> Output {
-        self.command(binary()).arg("demo").args(args).output().unwrap()
+        noted(self.command(binary()).arg("demo").args(args).output().unwrap())
     }
 
     /// Whoever carries the mark in its environment.
@@ -125,7 +136,7 @@ fn readable_at_80_columns_and_below() {
     assert!(!text.contains('\x1b'), "colour without a terminal");
     assert!(text.lines().any(|line| line.starts_with("with leasehold  ") && line.ends_with(" without")));
     assert_readable(&text, 80);
-    let narrow = place.command(binary()).args(["demo"]).env("COLUMNS", "40").output().unwrap();
+    let narrow = noted(place.command(binary()).args(["demo"]).env("COLUMNS", "40").output().unwrap());
     let text = String::from_utf8(narrow.stdout).unwrap();
     assert!(text.lines().any(|line| line == "without:"), "{text}");
     assert_readable(&text, 40);
@@ -152,14 +163,16 @@ fn coloured_on_a_terminal_unless_told_otherwise() {
 #[test]
 fn interrupted_it_leaves_nothing() {
     let place = Place::new();
-    let mut demo = place.command(binary()).arg("demo").stdout(Stdio::piped()).spawn().unwrap();
+    let mut demo = place.command(binary());
+    let mut demo = demo.arg("demo").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
     // From here on processes stand still, and one waits for their lease.
     assert!(lines.any(|line| line.unwrap().starts_with("3. 10:00")));
     let stopped = place.processes();
     assert!(stopped.len() >= 4, "{stopped:?}");
     kill_process(Pid::from_child(&demo), Signal::INT).unwrap();
-    assert_eq!(demo.wait().unwrap().code(), Some(130));
+    let ended = noted(demo.wait_with_output().unwrap());
+    assert_eq!(ended.status.code(), Some(130));
     // A job that was just started ends with its input, a moment later.
     for pid in place.processes() {
         let Ok(handle) = pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()) else { continue };
@@ -174,7 +187,8 @@ fn interrupted_it_leaves_nothing() {
 #[test]
 fn a_story_that_goes_otherwise_is_not_told_as_true() {
     let place = Place::new();
-    let output = place.command(binary()).args(["demo", "--json"]).env("PATH", &place.dir).output().unwrap();
+    let mut command = place.command(binary());
+    let output = noted(command.args(["demo", "--json"]).env("PATH", &place.dir).output().unwrap());
     assert_eq!(output.status.code(), Some(79), "{output:?}");
     let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(facts["ok"], false);

@@ -16,6 +16,7 @@ mod demo;
 mod dir_on_a_mount;
 mod doctor;
 mod earlier_versions;
+mod every_message;
 mod every_store_is_the_same;
 mod files_beside_a_target;
 mod gates;

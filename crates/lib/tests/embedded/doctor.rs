@@ -15,6 +15,7 @@ use leasehold::doctor::{
 use leasehold::state::StateDir;
 use leasehold::stores::prefixed::Prefixed;
 use leasehold::stores::{Failure, FailureKind, RemarkLevel, Store, open};
+use leasehold_testkit::messages::note_seen;
 
 /// How often every store is examined.
 const TIMES: usize = 20;
@@ -25,7 +26,16 @@ fn opener(flaw: Flaw, records: &Records) -> Opener {
 }
 
 fn look(open: Opener, depth: Depth) -> Diagnosis {
-    examine(open, None, depth, &Arc::default(), &mut |_| {})
+    noted(examine(open, None, depth, &Arc::default(), &mut |_| {}))
+}
+
+/// Keeps which messages it said.
+fn noted(diagnosis: Diagnosis) -> Diagnosis {
+    diagnosis.findings.iter().for_each(|finding| note_seen(&finding.text));
+    if let ExaminationEnd::Refused { why, .. } = &diagnosis.ended {
+        note_seen(why);
+    }
+    diagnosis
 }
 
 fn sloppy(flaw: Flaw) -> (Diagnosis, Records) {

@@ -2,7 +2,7 @@
 //! whatever was started in it is gone when it ends.
 #![allow(dead_code)] // each test file uses its own part of it
 
-pub mod messages;
+pub use leasehold_testkit::messages;
 pub mod places;
 
 use std::collections::BTreeMap;
