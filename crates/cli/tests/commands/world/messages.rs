@@ -57,10 +57,6 @@ impl Sentence {
         found && self.weight() >= 8
     }
 
-    fn is_heard(&self, line: &str) -> bool {
-        self.is(line) || self.is_in(line)
-    }
-
     /// How much of it is fixed.
     fn weight(&self) -> usize {
         self.texts[0].iter().map(String::len).sum()
@@ -142,17 +138,13 @@ pub fn is_meant_as_name(what: &str) -> bool {
 /// Whether a line of this text is this message, or contains it.
 pub fn hears(text: &str, name: &str) -> bool {
     let sentence = sentences().iter().find(|sentence| sentence.name == name).unwrap();
-    text.lines().map(plain).any(|line| sentence.is_heard(&line))
+    named(text.lines()).contains(&name) || text.lines().map(plain).any(|line| sentence.is_in(&line))
 }
 
 /// Whether a text, which may end within a line, has said this message, or this fact.
 pub fn says(text: &str, what: &str) -> bool {
     let whole = &text[..text.rfind('\n').unwrap_or(0)];
-    if is_name(what) {
-        named(whole.lines()).contains(&what) || hears(whole, what)
-    } else {
-        text.contains(what)
-    }
+    if is_name(what) { hears(whole, what) } else { text.contains(what) }
 }
 
 /// Without the program's name, or out of an error that was printed as JSON.
@@ -172,7 +164,7 @@ pub fn note_seen(text: &str) {
     static SEEN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut seen = SEEN.lock().unwrap();
     for line in text.lines().map(plain) {
-        for sentence in sentences().iter().filter(|s| s.is_heard(&line)) {
+        for sentence in sentences().iter().filter(|s| s.is(&line) || s.is_in(&line)) {
             if seen.insert(&sentence.name) {
                 std::fs::create_dir_all(seen_in()).unwrap();
                 let path = seen_in().join(std::process::id().to_string());
