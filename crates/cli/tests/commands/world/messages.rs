@@ -137,7 +137,8 @@ pub fn is_meant_as_name(what: &str) -> bool {
 
 /// Whether a line of this text is this message, or contains it.
 pub fn hears(text: &str, name: &str) -> bool {
-    let sentence = sentences().iter().find(|sentence| sentence.name == name).unwrap();
+    let sentence = sentences().iter().find(|sentence| sentence.name == name);
+    let sentence = sentence.expect("a name of the page");
     named(text.lines()).contains(&name) || text.lines().map(plain).any(|line| sentence.is_in(&line))
 }
 
