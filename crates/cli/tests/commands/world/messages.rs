@@ -136,6 +136,10 @@ pub fn is_meant_as_name(what: &str) -> bool {
 }
 
 /// Whether a line of this text is this message, or contains it.
+///
+/// # Panics
+///
+/// If no message has this name.
 pub fn hears(text: &str, name: &str) -> bool {
     let sentence = sentences().iter().find(|sentence| sentence.name == name);
     let sentence = sentence.expect("a name of the page");
