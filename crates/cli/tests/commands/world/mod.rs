@@ -105,8 +105,7 @@ impl Ended {
         assert_eq!(self.code, code, "{self:#?}");
         if messages::is_name(message) {
             let said = messages::named(self.err.lines());
-            let says = said.contains(&message) || messages::hears(&self.err, message);
-            assert!(says, "should say {message}, said {said:?}: {self:#?}");
+            assert!(messages::hears(&self.err, message), "should say {message}, said {said:?}: {self:#?}");
             return self;
         }
         self.names(&[message])
