@@ -51,11 +51,7 @@ fn work_that_was_stopped_half_way_is_told() {
         run.line();
         run.signal(Signal::TERM);
         let ended = run.ended().is(143, "");
-        assert_eq!(
-            ended.err.contains(&format!("leasehold retry {key} ")),
-            told,
-            "{ended:#?}"
-        );
+        assert_eq!(ended.err.contains(&format!("leasehold retry {key} ")), told, "{ended:#?}");
     }
 }
 

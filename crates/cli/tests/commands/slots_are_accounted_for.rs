@@ -114,7 +114,10 @@ fn why_tells_of_every_slot() {
     assert!(tells(&why(&midnight(-1)), "why.due"), "{}", why(&midnight(-1)));
     world.run(&["tick"]).is(0, "");
     let dropped = why(&midnight(2));
-    assert!(tells(&dropped, "why.dropped") && dropped.contains("4 slots") && dropped.contains("catch_up"), "{dropped}");
+    assert!(
+        tells(&dropped, "why.dropped") && dropped.contains("4 slots") && dropped.contains("catch_up"),
+        "{dropped}"
+    );
     assert!(why(&midnight(0)).contains(": ok, by "), "{}", why(&midnight(0)));
     assert!(tells(&why(&midnight(9)), "why.forgotten"), "{}", why(&midnight(9)));
     let beside = why(&midnight(2).replace("T00:00:00Z", "T00:30Z"));
@@ -225,7 +228,10 @@ fn a_slot_that_is_not_the_newest_is_tried_again() {
     seen(&store, 5);
     let slot = midnight(2);
     failed_by_hand(&world, &slot);
-    world.run(&["retry", &format!("nightly@{slot}")]).is(0, "retry.again").names(&["`leasehold tick` runs it now"]);
+    world
+        .run(&["retry", &format!("nightly@{slot}")])
+        .is(0, "retry.again")
+        .names(&["`leasehold tick` runs it now"]);
     world.run(&["tick"]).is(0, "");
     assert_eq!((executed(&world, &slot), executed(&world, &midnight(0))), (1, 1));
     world.run(&["tick"]).quiet();
@@ -254,7 +260,10 @@ fn a_slot_that_gave_way_says_so_and_may_be_tried_again() {
     world.run(&["release", "nightly", "--token", &token]).is(0, "");
     world.run(&["tick"]).quiet();
     assert_eq!(executed(&world, &slot), 0, "it gave way for good");
-    world.run(&["retry", &format!("nightly@{slot}")]).is(0, "retry.again").names(&["`leasehold tick` runs it now"]);
+    world
+        .run(&["retry", &format!("nightly@{slot}")])
+        .is(0, "retry.again")
+        .names(&["`leasehold tick` runs it now"]);
     world.run(&["tick"]).quiet();
     world.run(&["tick"]).quiet();
     assert_eq!(executed(&world, &slot), 1);
@@ -266,10 +275,7 @@ fn retry_says_who_will_run_it() {
     nightly(&world, "");
     let (slot, key) = (midnight(3), format!("nightly@{}", midnight(3)));
     failed_by_hand(&world, &slot);
-    world
-        .run(&["retry", &key])
-        .is(0, "retry.again")
-        .names(&[&format!("nightly with --slot {slot} ")]);
+    world.run(&["retry", &key]).is(0, "retry.again").names(&[&format!("nightly with --slot {slot} ")]);
     world.run(&["tick"]).is(0, "daemon.new_job");
     world.run(&["pause", "nightly"]).is(0, "");
     world.run(&["retry", &key]).is(0, "").names(&["after `leasehold resume nightly`"]);

@@ -119,10 +119,7 @@ fn a_rewound_store_is_noticed_by_the_fence() {
     let fence = read(&world, ".today.leasehold-fence").replace("\"token\":1,", "\"token\":9,");
     world.write(".today.leasehold-fence", &fence);
     fs::remove_file(world.path("ran")).unwrap();
-    world
-        .run(&run)
-        .is(79, "fenced.store_rewound")
-        .names(&["token 9", "leasehold fence reset file:today"]);
+    world.run(&run).is(79, "fenced.store_rewound").names(&["token 9", "leasehold fence reset file:today"]);
     assert!(!world.path("ran").exists());
     // What it names is the way out.
     world.run(&["fence", "reset", "file:today"]).is(0, "fence.reset");
@@ -171,9 +168,7 @@ fn observing_changes_nothing_and_sees_what_happened() {
     observe(&["--fence", "file:page", "sh", "-c", "echo one >page; exit 3"]).is(3, "");
     observe(&["--fence", "file:page", "sh", "-c", "echo two >page"]).is(0, "");
     world.write("page", "somebody else's");
-    observe(&["--fence", "file:page", "true"])
-        .is(0, "observe.changed")
-        .names(&["run with token 2"]);
+    observe(&["--fence", "file:page", "true"]).is(0, "observe.changed").names(&["run with token 2"]);
     // Busy, no store, a target that is none: it runs.
     let mut holder = world.start(&["run", "site", "sh", "-c", "echo; exec cat"]);
     holder.line();
@@ -195,9 +190,7 @@ fn observing_changes_nothing_and_sees_what_happened() {
     // A target that takes connections and never answers holds nobody up for long.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("git:http://{}/r.git", silent.local_addr().unwrap());
-    let ended = observe(&["--fence", &target, "echo", "on"])
-        .is(0, "observe.no_answer")
-        .names(&["10s"]);
+    let ended = observe(&["--fence", &target, "echo", "on"]).is(0, "observe.no_answer").names(&["10s"]);
     assert_eq!(ended.out, "on\n");
     // A script without its first line, as a shell takes it; and nobody who is told when it ends.
     world.script("bare", "echo $0 $1");

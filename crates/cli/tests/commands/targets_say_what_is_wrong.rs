@@ -60,10 +60,7 @@ fn nothing_is_not_written_by_accident() {
 fn a_home_that_nobody_expands_is_no_directory() {
     let world = World::new();
     for target in ["file:~/page", "tree:~", "sqlite:~/db#t"] {
-        world
-            .run(&["run", "site", "--fence", target, "touch", "ran"])
-            .is(78, "")
-            .names(&["begins with ~"]);
+        world.run(&["run", "site", "--fence", target, "touch", "ran"]).is(78, "").names(&["begins with ~"]);
     }
     world
         .run(&["run", "site", "--fence", "sub/page", "touch", "ran"])

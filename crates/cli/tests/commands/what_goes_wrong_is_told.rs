@@ -21,8 +21,7 @@ fn a_silent_store_is_named_while_it_is_waited_for() {
     let run = world.start(&["-v", "--store", &url, "run", "site", "true"]);
     let used = world.start(&["-v", "use", &url]);
     for ended in [run.ended(), used.ended()] {
-        let ended =
-            ended.is(69, "store.slow").names(&["redis://", "within 5s"]);
+        let ended = ended.is(69, "store.slow").names(&["redis://", "within 5s"]);
         assert!(!ended.err.contains("test record"), "nothing was written: {ended:#?}");
     }
     let mute = world.run(&["--store", &url, "run", "site", "true"]);

@@ -269,11 +269,7 @@ fn a_step_that_printed_too_much_is_done_all_the_same() {
     assert_eq!(once().is(1, "step.output_not_kept").out.trim(), "9000");
     world.write("go", "");
     assert_eq!(
-        once()
-            .is(0, "step.skipped")
-            .names(&["step y: done under token 1", "was not kept"])
-            .out
-            .trim(),
+        once().is(0, "step.skipped").names(&["step y: done under token 1", "was not kept"]).out.trim(),
         "0"
     );
     assert_eq!(executed(&world), 1);

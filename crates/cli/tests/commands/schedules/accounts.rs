@@ -146,7 +146,5 @@ fn no_retry_is_promised_that_nobody_will_look_at() {
     site.run("a", &["run", "rare", "--slot", &slot, "--", "false"]).is(1, "");
     site.rewind("rare", rare_slot());
     site.fill_open("rare");
-    site.run("a", &["retry", &format!("rare@{slot}")])
-        .is(0, "retry.again")
-        .names(&["100 slots of rare"]);
+    site.run("a", &["retry", &format!("rare@{slot}")]).is(0, "retry.again").names(&["100 slots of rare"]);
 }

@@ -131,9 +131,7 @@ fn a_slot_is_tried_again_with_its_key() {
     site.tick("a").is(1, "").names(&["attempt 2 of 2", "leasehold why pay"]);
     assert_eq!(site.runs("a").len(), 2);
     site.world.write("a/go", "");
-    site.run("a", &["retry", &format!("pay@{slot}")])
-        .is(0, "retry.again")
-        .names(&[&format!("pay-{slot}")]);
+    site.run("a", &["retry", &format!("pay@{slot}")]).is(0, "retry.again").names(&[&format!("pay-{slot}")]);
     site.tick("a").is(0, "");
     assert_eq!((site.runs("a").len(), &site.outcome("pay", &slot).unwrap()["outcome"]), (3, &"ok".into()));
 }

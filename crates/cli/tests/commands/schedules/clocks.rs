@@ -103,10 +103,7 @@ fn a_changed_file_is_held_against_the_clock_of_the_store() {
         let said = drained(daemon).err;
         assert!(said.contains(&format!("{name}: ")) && !said.contains("Nothing was run"), "{said}");
         // The control: a start refuses it.
-        world
-            .run(&["--store", &place.url(), "tick"])
-            .is(64, "")
-            .names(&["1s for the store's clock"]);
+        world.run(&["--store", &place.url(), "tick"]).is(64, "").names(&["1s for the store's clock"]);
     }
 }
 

@@ -185,8 +185,10 @@ fn an_old_slot_may_be_tried_again() {
 fn events_have_fields() {
     let site = Site::with(&job("fails", RARE, "attempts = 2", "exit 3"));
     let slot = site.make_due("fails");
-    let ended =
-        site.run("a", &["--json", "tick"]).is(1, "daemon.ended_badly").names(&["(exit code 3), attempt 1 of"]);
+    let ended = site
+        .run("a", &["--json", "tick"])
+        .is(1, "daemon.ended_badly")
+        .names(&["(exit code 3), attempt 1 of"]);
     let events: Vec<serde_json::Value> =
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let fields: Vec<_> = events
@@ -220,7 +222,8 @@ fn tick_says_how_it_went() {
     let mut holder = site.start("a", &["run", "site", "--", "sh", "-c", "echo here; read go"]);
     assert_eq!(holder.line(), "here");
     let slot = site.make_due("gives-way");
-    let ended = site.run("a", &["--json", "tick"]).is(0, "daemon.skipped").names(&[&format!("gives-way@{slot}")]);
+    let ended =
+        site.run("a", &["--json", "tick"]).is(0, "daemon.skipped").names(&[&format!("gives-way@{slot}")]);
     let events: Vec<serde_json::Value> =
         ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(events.iter().all(|event| event["v"] == 1 && event["job"] == "gives-way"), "{events:#?}");

@@ -70,6 +70,9 @@ fn a_file_that_cannot_be_read_is_told() {
     }
     site.jobs("a", "store = \"sqlite:elsewhere.db\"\n");
     for command in ["daemon", "tick", "plan"] {
-        site.world.unchanged(|| site.run("a", &[command])).is(78, "").names(&["[[job]]", "leasehold help leasehold.toml"]);
+        site.world
+            .unchanged(|| site.run("a", &[command]))
+            .is(78, "")
+            .names(&["[[job]]", "leasehold help leasehold.toml"]);
     }
 }

@@ -199,8 +199,7 @@ fn a_time_that_never_comes_is_told_so() {
     let skips = job("skips", berlin, "gap = \"skip\"", NOTE);
     let site = Site::with(&(job("night", berlin, "", NOTE) + &skips));
     let said = why(&site, &["night", "2027-03-28T02:30"]);
-    let skipped =
-        ["2027-03-28T02:30+01:00", "2027-03-28T01:00:00Z"];
+    let skipped = ["2027-03-28T02:30+01:00", "2027-03-28T01:00:00Z"];
     assert!(tells(&said, "why.moved_by_the_clock"), "{said}");
     assert!(skipped.iter().all(|time| said.contains(time)), "{said}");
     let said = why(&site, &["skips", "2027-03-28T02:30"]);
@@ -223,9 +222,7 @@ fn what_plan_shows_names_the_same_slot_everywhere() {
     run("2027-03-28T03:30+02:00");
     assert_eq!(known(), [due, other]);
     assert!(why(&site, &["night", shown]).contains(&format!("night@{due}: failed")));
-    let retry = |slot: &str| {
-        site.run("a", &["retry", &format!("night@{slot}")]).is(0, "retry.again").err
-    };
+    let retry = |slot: &str| site.run("a", &["retry", &format!("night@{slot}")]).is(0, "retry.again").err;
     assert!(retry(shown).contains(&format!("night@{due} ")));
     assert!(retry(other).contains(&format!("night@{other} ")));
     // The control: where nobody knows the job it is the instant.
