@@ -189,12 +189,8 @@ impl World {
     /// Any program, in this world.
     pub fn program(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command
-            .env_clear()
-            .env("HOME", &self.dir)
-            .env("PATH", std::env::var_os("PATH").unwrap())
-            .env("TZ", "UTC");
-        command.envs(self.variables.iter().map(|(k, v)| (k, v)));
+        command.env_clear().env("HOME", &self.dir).env("PATH", std::env::var_os("PATH").unwrap());
+        command.env("TZ", "UTC").envs(self.variables.iter().map(|(k, v)| (k, v)));
         command.current_dir(&self.dir).stdin(Stdio::null());
         command
     }
