@@ -89,7 +89,8 @@ fn an_item_that_was_stopped_between_its_steps() {
 #[test]
 fn writes_are_told_of() {
     let world = World::new();
-    let write = "leasehold -v run site --fence file:page -- \"$LEASEHOLD_BIN\" -v write file:page -- echo one";
+    let write =
+        "leasehold -v run site --fence file:page -- \"$LEASEHOLD_BIN\" -v write file:page -- echo one";
     world.sh(write).is(0, "write.wrote").names(&["token 1"]);
     let target = ["doctor", "--target", "file:page"];
     tells(world.run(&target), 0, "doctor.checked_near");
@@ -224,18 +225,26 @@ fn a_daemon_stays_on_its_store() {
     daemon.ended().is(0, "b.db");
 }
 
+/// Whether a process has a handler for this signal.
+fn hears(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+}
+
 #[test]
 fn waiting_that_is_interrupted() {
     let world = World::new();
     world.run(&["acquire", "site"]).token();
     for (args, says) in [
         (&["-v", "run", "site", "--wait", "60s", "true"][..], "store.interrupted_run"),
-        (&["-v", "acquire", "site", "--wait", "60s"], "store.interrupted_take"),
+        (&["acquire", "site", "--wait", "60s"], "store.interrupted_take"),
     ] {
         let mut command = world.hearing(binary());
         command.args(args);
-        let mut waiting = Running::new(command);
-        waiting.said("run.waiting");
+        let waiting = Running::new(command);
+        until("it hears signals", || hears(waiting.pid(), Signal::INT).then_some(()));
         waiting.signal(Signal::INT);
         tells(waiting.ended(), 130, says);
     }
