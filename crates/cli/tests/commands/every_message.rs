@@ -253,7 +253,7 @@ fn waiting_that_is_interrupted() {
     let mut breaking = Running::new(command);
     breaking.said("break_lease.asked");
     breaking.signal(Signal::INT);
-    tells(breaking.ended(), 130, "break_lease.request");
+    tells(breaking.ended(), 130, "break_lease.holder_asked");
 }
 
 const PLAIN: &str = "plain-bearer-0123456789";
@@ -337,6 +337,7 @@ fn the_demo_of_git_is_told() {
     for columns in ["40", "100"] {
         let demo = world.command(&["demo", "--git"]).env("COLUMNS", columns).output().unwrap();
         let told = String::from_utf8_lossy(&demo.stdout);
+        note_seen(&told);
         note_wrapped(&told);
         assert!(demo.status.success() && told.contains("git:origin"), "{demo:?}");
     }
