@@ -26,6 +26,7 @@ fn script(target: &mut dyn Target, token: u64, sql: &str) -> Result<(), TargetEr
 #[track_caller]
 fn in_doubt(error: &TargetError, said: &str) {
     let words = error.to_string();
+    leasehold_testkit::messages::note_seen(&words);
     assert!(matches!(error, TargetError::InDoubt { .. }), "{words}");
     assert!(words.contains("unknown") && words.contains(said), "{words}");
     assert!(!words.contains("Nothing was"), "{words}");
