@@ -8,7 +8,15 @@ use leasehold_testkit::messages::{seen_in, sentences};
 const OUT_OF_REACH: &[(&str, &[&str])] = &[
     (
         "a thread, a pipe or another thing of the system that fails",
-        &["demo.no_pipes", "demo.system", "push.git_gone", "run.system", "serve.no_thread", "serve.system"],
+        &[
+            "demo.no_pipes",
+            "demo.system",
+            "push.git_gone",
+            "run.system",
+            "serve.no_thread",
+            "serve.system",
+            "write.no_output",
+        ],
     ),
     (
         "a disk that fails between two writes of one command",
@@ -16,6 +24,7 @@ const OUT_OF_REACH: &[(&str, &[&str])] = &[
             "adopt.not_written",
             "other_stores.loss_unnoted",
             "other_stores.new_here_unnoted",
+            "targets.write_unknown",
             "use_store.not_new_here",
         ],
     ),
@@ -38,6 +47,9 @@ const OUT_OF_REACH: &[(&str, &[&str])] = &[
         ],
     ),
     ("a process that the kernel does not end", &["run.stop_stuck"]),
+    ("a process of another user", &["run.another_users"]),
+    ("a store whose clock jumps", &["run.lost_store_clock", "run.stop_store_clock"]),
+    ("a store without a clock", &["doctor.no_age", "items.no_age", "items.no_clock"]),
     ("a scheduler that names no command", &["run.empty_slot"]),
     ("a signal that whoever starts the daemon has blocked", &["daemon.signals_blocked"]),
     ("a server that listens beyond this machine", &["serve.plain_http"]),
@@ -51,6 +63,7 @@ const OUT_OF_REACH: &[(&str, &[&str])] = &[
             "doctor.no_ttl",
             "doctor.p3_broken",
             "doctor.refused_write",
+            "doctor.ttl_longer",
             "doctor.undeclared_age",
             "store.returned",
         ],
@@ -80,6 +93,7 @@ const BY_CHANCE: &[&str] = &[
     "serve.late",
     "serve.too_many",
     "store.claim_in_doubt",
+    "targets.reset_in_doubt",
     "targets.sequence",
 ];
 

@@ -11,7 +11,7 @@ use leasehold_testkit::messages::{note_seen, note_wrapped, sentences};
 use pollster::block_on;
 use rustix::process::Signal;
 
-use crate::schedules::kit::{RARE, Site, job, now};
+use crate::schedules::kit::{RARE, Site, job, named, now};
 use crate::world::places::{CANARY, places};
 use crate::world::{Ended, Running, World, binary, until};
 
@@ -184,6 +184,28 @@ fn jobs_and_their_slots_are_told_of() {
     site.jobs("b", &job("site", "every = \"300d\"", "", "true"));
     tells(site.run("b", &["plan"]), 0, "plan.elsewhere");
     tells(site.run("b", &["why", "site"]), 0, "why.elsewhere");
+}
+
+#[test]
+fn slots_that_were_dropped_or_are_not_known() {
+    let site = Site::with(&job("minutely", "every = \"1m\"", "catch_up = 0", "true"));
+    let due = now().div_euclid(60) * 60;
+    site.rewind("minutely", due - 3_600);
+    site.tick("a").is(0, "daemon.dropped");
+    let why = |machine: &str, at: i64| site.run(machine, &["why", "minutely", &named(at)]);
+    tells(tells(site.run("a", &["why", "minutely"]), 0, "why.dropped_last"), 0, "plan.slots");
+    tells(why("a", due - 1_800), 0, "why.dropped");
+    tells(why("a", due - 360_000), 0, "why.forgotten");
+    fs::create_dir_all(site.world.path("empty")).unwrap();
+    tells(why("empty", due + 360_000), 0, "why.not_started_nor_known");
+}
+
+#[test]
+fn an_item_that_never_reports() {
+    let world = World::new();
+    let silent = ["once", "k", "--if-unknown", "retry", "--", "sh", "-c", "kill -9 $PPID"];
+    let refused = (0..50).map(|_| world.run(&silent)).find(|ended| ended.code != 137).unwrap();
+    tells(refused, 79, "items.too_often").names(&["retry --done k"]);
 }
 
 #[test]

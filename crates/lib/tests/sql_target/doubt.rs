@@ -59,7 +59,7 @@ fn a_commit_without_an_answer_is_told_unknown() {
         for _ in 0..2 {
             proxy.arm_on(COMMIT, Fault::Cut);
         }
-        in_doubt(&target.seal(&bearer(35), FenceMode::Enforce).unwrap_err(), "run it again");
+        in_doubt(&target.seal(&bearer(35), FenceMode::Enforce).unwrap_err(), "Run it again");
     }
 }
 
