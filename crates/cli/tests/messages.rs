@@ -5,10 +5,100 @@ use std::collections::BTreeSet;
 use leasehold_testkit::messages::{seen_in, sentences};
 
 /// Messages that no test can bring about, and why.
-const OUT_OF_REACH: &[(&str, &[&str])] = &[];
+const OUT_OF_REACH: &[(&str, &[&str])] = &[
+    (
+        "a thread, a pipe or another thing of the system that fails",
+        &[
+            "demo.no_pipes",
+            "demo.system",
+            "push.git_gone",
+            "run.system",
+            "serve.no_thread",
+            "serve.system",
+            "write.no_output",
+        ],
+    ),
+    (
+        "a disk that fails between two writes of one command",
+        &[
+            "adopt.not_written",
+            "other_stores.loss_unnoted",
+            "other_stores.new_here_unnoted",
+            "targets.write_unknown",
+            "use_store.not_new_here",
+        ],
+    ),
+    (
+        "a demo that goes otherwise than it should",
+        &[
+            "demo.actor_unwritten",
+            "demo.not_lost",
+            "demo.not_published_once",
+            "demo.not_refused",
+            "demo.not_skipped",
+            "demo.take_over_failed",
+            "demo.too_slow",
+            "demo.without_failed",
+            "demo.wrong_before",
+            "demo.wrong_git",
+            "demo.wrong_token",
+            "demo.wrong_with",
+            "demo.wrong_without",
+        ],
+    ),
+    ("a process that the kernel does not end", &["run.stop_stuck"]),
+    ("a process of another user", &["run.another_users"]),
+    ("a store whose clock jumps", &["run.lost_store_clock", "run.stop_store_clock"]),
+    ("a store without a clock", &["doctor.no_age", "items.no_age", "items.no_clock"]),
+    ("a scheduler that names no command", &["run.empty_slot"]),
+    ("a signal that whoever starts the daemon has blocked", &["daemon.signals_blocked"]),
+    ("a server that listens beyond this machine", &["serve.plain_http"]),
+    ("a fault of the doctor", &["doctor.panicked", "doctor.thread_panicked"]),
+    (
+        "a store that answers as none here does",
+        &[
+            "doctor.interrupted_and_left",
+            "doctor.nameless",
+            "doctor.no_settings",
+            "doctor.no_ttl",
+            "doctor.p3_broken",
+            "doctor.refused_write",
+            "doctor.ttl_longer",
+            "doctor.undeclared_age",
+            "store.returned",
+        ],
+    ),
+    ("a mount that caches names", &["doctor.caching_mount", "doctor.seen_late"]),
+];
 
-fn out_of_reach(name: &str) -> bool {
-    OUT_OF_REACH.iter().any(|(_, names)| names.contains(&name))
+/// Messages that a test may bring about or not, as a race goes.
+const BY_CHANCE: &[&str] = &[
+    "break_lease.not_released",
+    "by_hand.lost_at_once",
+    "by_hand.not_given_back",
+    "daemon.outcome_unasked",
+    "doctor.clock_behind",
+    "doctor.coarse_age",
+    "doctor.missing_age",
+    "doctor.too_young",
+    "items.decided",
+    "items.maybe_recorded",
+    "items.unrecorded",
+    "items.unrecorded_silent",
+    "retry.changed",
+    "retry.unconfirmed",
+    "run.already_released",
+    "run.stop_rest",
+    "serve.failed",
+    "serve.late",
+    "serve.too_many",
+    "store.claim_in_doubt",
+    "targets.reset_in_doubt",
+    "targets.sequence",
+];
+
+fn excused(name: &str) -> bool {
+    BY_CHANCE.contains(&name) || OUT_OF_REACH.iter().any(|(_, names)| names.contains(&name))
 }
 
 fn all() -> BTreeSet<String> {
@@ -26,7 +116,7 @@ fn seen() -> BTreeSet<String> {
 }
 
 fn unseen(all: &BTreeSet<String>, seen: &BTreeSet<String>) -> Vec<String> {
-    all.difference(seen).filter(|name| !out_of_reach(name)).cloned().collect()
+    all.difference(seen).filter(|name| !excused(name)).cloned().collect()
 }
 
 #[test]
@@ -50,6 +140,8 @@ fn what_is_said_to_be_out_of_reach_is_not_seen() {
         assert!(all.contains(*name), "{name} is no message, or too short to be told apart: take it off");
         assert!(!seen.contains(*name), "{name} was said in a test: take it off the list");
     }
+    let unknown: Vec<_> = BY_CHANCE.iter().filter(|name| !all.contains(**name)).collect();
+    assert!(unknown.is_empty(), "no messages: {unknown:?}");
 }
 
 #[test]

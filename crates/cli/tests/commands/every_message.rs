@@ -11,7 +11,7 @@ use leasehold_testkit::messages::{note_seen, note_wrapped, sentences};
 use pollster::block_on;
 use rustix::process::Signal;
 
-use crate::schedules::kit::{RARE, Site, job, now};
+use crate::schedules::kit::{RARE, Site, job, named, now};
 use crate::world::places::{CANARY, places};
 use crate::world::{Ended, Running, World, binary, until};
 
@@ -187,6 +187,28 @@ fn jobs_and_their_slots_are_told_of() {
 }
 
 #[test]
+fn slots_that_were_dropped_or_are_not_known() {
+    let site = Site::with(&job("minutely", "every = \"1m\"", "catch_up = 0", "true"));
+    let due = now().div_euclid(60) * 60;
+    site.rewind("minutely", due - 3_600);
+    site.tick("a").is(0, "daemon.dropped");
+    let why = |machine: &str, at: i64| site.run(machine, &["why", "minutely", &named(at)]);
+    tells(tells(site.run("a", &["why", "minutely"]), 0, "why.dropped_last"), 0, "plan.slots");
+    tells(why("a", due - 1_800), 0, "why.dropped");
+    tells(why("a", due - 360_000), 0, "why.forgotten");
+    fs::create_dir_all(site.world.path("empty")).unwrap();
+    tells(why("empty", due + 360_000), 0, "why.not_started_nor_known");
+}
+
+#[test]
+fn an_item_that_never_reports() {
+    let world = World::new();
+    let silent = ["once", "k", "--if-unknown", "retry", "--", "sh", "-c", "kill -9 $PPID"];
+    let refused = (0..50).map(|_| world.run(&silent)).find(|ended| ended.code != 137).unwrap();
+    tells(refused, 79, "items.too_often").names(&["retry --done k"]);
+}
+
+#[test]
 fn a_run_of_a_job_that_was_killed() {
     for (more, says) in [("ttl = \"6s\"", "why.check_first"), ("retry = true\nttl = \"6s\"", "why.retried")] {
         let site = Site::with(&job("site", RARE, more, "kill -9 $PPID"));
@@ -225,18 +247,26 @@ fn a_daemon_stays_on_its_store() {
     daemon.ended().is(0, "b.db");
 }
 
+/// Whether a process has a handler for this signal.
+fn hears(pid: u32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & (1 << (signal.as_raw() - 1)) != 0)
+}
+
 #[test]
 fn waiting_that_is_interrupted() {
     let world = World::new();
     world.run(&["acquire", "site"]).token();
     for (args, says) in [
         (&["-v", "run", "site", "--wait", "60s", "true"][..], "store.interrupted_run"),
-        (&["-v", "acquire", "site", "--wait", "60s"], "store.interrupted_take"),
+        (&["acquire", "site", "--wait", "60s"], "store.interrupted_take"),
     ] {
         let mut command = world.hearing(binary());
         command.args(args);
-        let mut waiting = Running::new(command);
-        waiting.said("run.waiting");
+        let waiting = Running::new(command);
+        until("it hears signals", || hears(waiting.pid(), Signal::INT).then_some(()));
         waiting.signal(Signal::INT);
         tells(waiting.ended(), 130, says);
     }
@@ -245,7 +275,7 @@ fn waiting_that_is_interrupted() {
     let mut breaking = Running::new(command);
     breaking.said("break_lease.asked");
     breaking.signal(Signal::INT);
-    tells(breaking.ended(), 130, "break_lease.request");
+    tells(breaking.ended(), 130, "break_lease.holder_asked");
 }
 
 const PLAIN: &str = "plain-bearer-0123456789";
@@ -329,6 +359,7 @@ fn the_demo_of_git_is_told() {
     for columns in ["40", "100"] {
         let demo = world.command(&["demo", "--git"]).env("COLUMNS", columns).output().unwrap();
         let told = String::from_utf8_lossy(&demo.stdout);
+        note_seen(&told);
         note_wrapped(&told);
         assert!(demo.status.success() && told.contains("git:origin"), "{demo:?}");
     }

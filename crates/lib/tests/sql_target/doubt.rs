@@ -26,6 +26,7 @@ fn script(target: &mut dyn Target, token: u64, sql: &str) -> Result<(), TargetEr
 #[track_caller]
 fn in_doubt(error: &TargetError, said: &str) {
     let words = error.to_string();
+    leasehold_testkit::messages::note_seen(&words);
     assert!(matches!(error, TargetError::InDoubt { .. }), "{words}");
     assert!(words.contains("unknown") && words.contains(said), "{words}");
     assert!(!words.contains("Nothing was"), "{words}");
@@ -58,7 +59,7 @@ fn a_commit_without_an_answer_is_told_unknown() {
         for _ in 0..2 {
             proxy.arm_on(COMMIT, Fault::Cut);
         }
-        in_doubt(&target.seal(&bearer(35), FenceMode::Enforce).unwrap_err(), "run it again");
+        in_doubt(&target.seal(&bearer(35), FenceMode::Enforce).unwrap_err(), "Run it again");
     }
 }
 

@@ -12,6 +12,7 @@ use leasehold::targets::guard::{Guard, Others};
 use leasehold::targets::sql::carrier;
 use leasehold::targets::{Class, Content, Target, TargetError};
 use leasehold_testkit::count;
+use leasehold_testkit::messages::note_seen;
 use rusqlite::{Connection, params};
 
 use crate::kit::bearer;
@@ -88,7 +89,9 @@ fn every_case_of_the_table() {
         let wanted = verdict(stored.as_ref(), &bearer, &FenceOffer::Write { seq: 1, digest: "d".into() });
         let tx = db.transaction().unwrap();
         let fence = TableFence::new(bearer, "PLAIN");
-        match (&wanted, fence.check(&tx)) {
+        let answer = fence.check(&tx);
+        answer.as_ref().map_err(|error| note_seen(&error.to_string())).ok();
+        match (&wanted, answer) {
             (FenceVerdict::Refuse(reason), Err(TargetError::Refused(said))) => {
                 assert_eq!(said.reason, *reason, "{about}");
                 assert_eq!(said.sealed(), stored.as_ref().map(|f| f.token), "{about}");
@@ -136,8 +139,9 @@ fn a_frozen_program_is_refused() {
             zombie.freeze();
             zombie.types("COMMIT");
             let mut short = file.target("plain").with_patience(Duration::from_millis(50));
-            let Err(TargetError::Busy { holder, .. }) = short.seal(&bearer(token + 2), FenceMode::Enforce)
-            else {
+            let busy = short.seal(&bearer(token + 2), FenceMode::Enforce).unwrap_err();
+            note_seen(&busy.to_string());
+            let TargetError::Busy { holder, .. } = busy else {
                 panic!("it did not wait for the open transaction")
             };
             assert_eq!(holder, u32::try_from(zombie.pid().as_raw_nonzero().get()).ok(), "{journal}");

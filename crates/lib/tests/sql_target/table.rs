@@ -9,6 +9,7 @@ use leasehold::core::fence::{
 use leasehold::targets::guard::Others;
 use leasehold::targets::sql::carrier;
 use leasehold::targets::{Target, TargetError};
+use leasehold_testkit::messages::note_seen;
 
 use crate::kit::{Place, Raw};
 
@@ -127,6 +128,7 @@ fn every_case_of_the_table() {
             FenceOffer::Seal(mode) => {
                 seals += 1;
                 let answer = target.seal(bearer, *mode);
+                answer.as_ref().map_err(|error| note_seen(&error.to_string())).ok();
                 match (&wanted, &answer) {
                     (FenceVerdict::Accept(_) | FenceVerdict::Repeat, Ok(sealed))
                         if sealed.let_in.is_none() => {}
