@@ -138,15 +138,12 @@ const LEAST: usize = 6;
 
 /// The messages of these lines: the sentence of most fixed text for each.
 pub fn named<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<&'static str> {
+    let fixed =
+        |line: &str, s: &'static Sentence| Some((s.fixed_in(line).filter(|fixed| *fixed >= LEAST)?, s));
     let best = |line: &str| {
-        let fixed = |s: &'static Sentence| Some((s.fixed_in(line).filter(|fixed| *fixed >= LEAST)?, s));
-        let exact = sentences().iter().filter_map(fixed).max_by_key(|(fixed, _)| *fixed).map(|(_, s)| s);
-        // Some tests assert the name that has most fixed text in all, also if not all of it was said.
-        let whole = |s: &&Sentence| weight(&s.texts[0]);
-        let loose = sentences().iter().filter(|s| whole(s) >= LEAST && s.is(line)).max_by_key(whole);
-        [exact, loose]
+        sentences().iter().filter_map(|s| fixed(line, s)).max_by_key(|(fixed, _)| *fixed).map(|(_, s)| s)
     };
-    let names = lines.flat_map(|line| best(&plain(line)));
+    let names = lines.map(|line| best(&plain(line)));
     names.flatten().map(|sentence| sentence.name.as_str()).collect()
 }
 
