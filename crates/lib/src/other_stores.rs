@@ -105,7 +105,7 @@ impl OtherStores {
     /// From now on the notes of these stores do not count here.
     pub fn new_here(&self, others: &[String]) -> io::Result<()> {
         let known = self.ignored();
-        for other in others.iter().map(|other| short_digest(other)).filter(|other| !known.contains(other)) {
+        for other in others.iter().map(short_digest).filter(|other| !known.contains(other)) {
             self.append("new", &other)?;
         }
         Ok(())

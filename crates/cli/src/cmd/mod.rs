@@ -41,9 +41,9 @@ pub mod times;
 
 pub use holder::{held_by, names};
 pub use lease_failures::{LeasePurpose, bad_record, name, not_started, store_failed, unconfirmed};
-pub use opened_store::{
-    OpenedStore, open, open_for, open_tested, remember_store, tested, timing, warn_unremembered,
-};
+pub use opened_store::{OpenedStore, open, open_tested, remember_store, timing, warn_unremembered};
+#[cfg(feature = "http")]
+pub use opened_store::{open_for, tested};
 pub use outer_run::{is_on_the_runs_store, within};
 pub use slow_store_notice::SlowStoreNotice;
 pub use times::{held_for, now};
