@@ -156,7 +156,7 @@ impl Scheduler<'_> {
         let found = entry(&mut self.store, &subject).ok().flatten();
         let outcome = self.me.stage.lock().outcomes.get(&run).copied();
         // One that was killed has handed nothing back: then the record says it.
-        let outcome = outcome.unwrap_or_else(|| match found {
+        let outcome = outcome.unwrap_or(match found {
             Some(entry) if entry.claim.holder.pid as usize == run => SlotOutcome::Begun(None),
             _ => SlotOutcome::NotBegun(NotBegun::Failed),
         });
