@@ -68,7 +68,7 @@ fn found(text: &str) -> Vec<String> {
     // A word with a dash or an underscore is a name.
     let bare =
         |word: &&str| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_' && c != '-').to_owned();
-    let bare: Vec<String> = words.iter().map(|word| bare(word)).collect();
+    let bare: Vec<String> = words.iter().map(bare).collect();
     let mut found = Vec::new();
     for phrase in FORBIDDEN {
         let parts: Vec<&str> = phrase.split(' ').collect();
