@@ -286,7 +286,7 @@ fn bad_input_is_explained() {
     assert!(words.contains("belongs to the lease site, and this run holds other"), "{words}");
     // Weakened behind our back, or damaged: nobody seals, nobody is let in.
     place.raw().sql("ALTER TABLE public.plain ENABLE TRIGGER leasehold_guard");
-    assert!(said(target.seal(&bearer(34), FenceMode::Enforce)).contains("weakened"));
+    assert!(said(target.seal(&bearer(34), FenceMode::Enforce)).contains("was disabled"));
     assert!(target.install(Others::Allow, true).unwrap().changed);
     place.raw().sql("UPDATE leasehold_guard.fences SET token = 99");
     assert!(said(target.seal(&bearer(100), FenceMode::Enforce)).contains("contradicts itself"));

@@ -297,6 +297,10 @@ impl Watch {
                 ItemState::Started,
             ) => terms.retry,
             (ItemState::Started, _) => same,
+            // The run itself knows how it ended, and nobody has started the item since (decision 0029).
+            (ItemState::Unknown, ItemState::Ok | ItemState::Failed | ItemState::Lost | ItemState::Killed) => {
+                same && run.is_some_and(|(id, _)| *id == actor)
+            }
             (ItemState::Failed, ItemState::Started) => before.failures < terms.attempts,
             (ItemState::Planned, ItemState::Started) => true,
             (_, ItemState::Planned) => true,

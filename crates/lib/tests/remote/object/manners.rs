@@ -191,7 +191,7 @@ fn a_lease_too_short_for_the_store_is_refused() {
     };
     let google = || Spot::google_at("http://127.0.0.1:1");
     let why = ttl(google(), 9, Some(2_000)).unwrap_err();
-    assert!(why.contains("at least 10s") && why.contains("gs://leases/x"), "{why}");
+    assert!(why.contains("at least 10s"), "{why}");
     assert!(ttl(google(), 60, Some(500)).unwrap_err().contains("heartbeat at least 1s"));
     assert!(ttl(google(), 30, None).is_ok());
     assert!(ttl(Spot::s3("http://127.0.0.1:1"), 9, Some(2_000)).is_ok());
