@@ -295,6 +295,31 @@ fn bad_input_is_explained() {
     assert_eq!(code, "LH007", "{words}");
 }
 
+/// An older guard has a function whose refusals say the same in other words.
+#[test]
+fn installing_again_renews_the_words_of_refusals() {
+    let place = Place::new().guarded("plain", Others::Refuse);
+    seal(&place, "plain", 33);
+    let raw = place.raw();
+    let words = "SELECT prosrc FROM pg_proc WHERE proname = 'refuse'";
+    let ours = raw.sql(words);
+    raw.sql(
+        "DO $do$ BEGIN EXECUTE replace(pg_get_functiondef('leasehold_guard.refuse'::regproc),
+             'this session belongs to no run', 'nobody knows this session'); END $do$",
+    );
+    let (code, said) = raw.attempt(WRITE).unwrap_err();
+    assert!(code == "LH002" && said.contains("nobody knows this session"), "{said}");
+    let mut target = place.target("plain");
+    // It is a good guard as it is.
+    assert!(target.inspect().unwrap().tables[0].guarded);
+    seal(&place, "plain", 34);
+    assert!(target.install(Others::Refuse, true).unwrap().changed);
+    assert_eq!(raw.sql(words), ours);
+    assert!(!target.install(Others::Refuse, true).unwrap().changed);
+    let (code, said) = raw.attempt(WRITE).unwrap_err();
+    assert!(code == "LH002" && said.contains("belongs to no run"), "{said}");
+}
+
 fn database(place: &Place) -> String {
     let (_, rest) = place.direct.rsplit_once('/').unwrap();
     rest.split('?').next().unwrap().to_owned()

@@ -130,7 +130,7 @@ fn a_frozen_program_is_refused() {
             file.seal(token + 1).unwrap();
             zombie.thaw();
             let said = zombie.answer();
-            assert!(said.contains("your token is older than the one sealed (LH001)"), "{said}");
+            assert!(said.contains("your token is older than the newest one here (LH001)"), "{said}");
             assert_eq!(file.content(), "old", "the zombie landed");
             // Stopped inside: the successor does not start, and is told whom to end.
             let mut zombie = Python::start(&file, token + 1);
@@ -291,6 +291,42 @@ fn bad_input_is_explained() {
     let db = file.db();
     TableFence::new(bearer(33), "plain").attach(&db).unwrap();
     assert!(db.execute(STALE, []).unwrap_err().to_string().contains("LH007"));
+}
+
+/// The words of a refusal may differ between versions. The rule may not.
+#[test]
+fn a_guard_with_older_words_is_good_and_gets_the_new_ones() {
+    let file = File::guarded("DELETE", Others::Refuse);
+    file.seal(33).unwrap();
+    let ours = file.dump();
+    let reworded = |from: &str, to: &str| {
+        let db = file.db();
+        let select = "SELECT sql FROM sqlite_schema WHERE name = 'leasehold_guard_update_plain'";
+        let text: String = db.query_row(select, [], |row| row.get(0)).unwrap();
+        assert!(text.contains(from), "{text}");
+        db.execute_batch("DROP TRIGGER leasehold_guard_update_plain").unwrap();
+        db.execute_batch(&text.replace(from, to)).unwrap();
+    };
+    let mut target = file.target("plain");
+    reworded("your token is older than", "it isn''t new: older than");
+    assert_ne!(file.dump(), ours);
+    assert!(target.inspect().unwrap().tables[0].guarded);
+    file.seal(33).unwrap();
+    assert!(target.install(Others::Refuse, true).unwrap().changed);
+    // The trigger that was made last is dumped last.
+    let sorted = |dump: &str| {
+        let mut lines: Vec<String> = dump.lines().map(String::from).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&file.dump()), sorted(&ours));
+    assert!(!target.install(Others::Refuse, true).unwrap().changed);
+    // Control: another rule is seen.
+    reworded("< f.token", "< 0");
+    assert!(said(target.seal(&bearer(34), FenceMode::Enforce)).contains("changed or dropped"));
+    assert!(!target.inspect().unwrap().tables[0].guarded);
+    target.install(Others::Refuse, true).unwrap();
+    file.seal(34).unwrap();
 }
 
 #[test]

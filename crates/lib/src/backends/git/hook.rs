@@ -15,7 +15,7 @@ pub const SCRIPT: &str = include_str!("leasehold-fence.sh");
 /// The first can say why a push is refused; the second runs when git holds the locks.
 const NAMES: [&str; 2] = ["pre-receive", "reference-transaction"];
 /// The first bytes of every version of the script, by which it is recognised.
-const HEADER: &[u8] = b"#!/bin/sh\n# leasehold: once this repository has been sealed, ";
+const HEADER: &[u8] = b"#!/bin/sh\n# leasehold: once this repository has been ";
 
 /// Why a repository that updates its files on a push cannot be fenced.
 pub(super) const LIVE: &str = "has receive.denyCurrentBranch set to updateInstead: git updates its files \

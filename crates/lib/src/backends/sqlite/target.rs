@@ -202,18 +202,22 @@ impl SqliteTarget {
         }
     }
 
-    /// The events whose trigger is missing or changed; true: there is another trigger of that name.
-    fn open_events(&self, db: &Connection, table: &str) -> rusqlite::Result<Vec<(&'static str, bool)>> {
-        let mut open = Vec::new();
-        for event in sql::EVENTS {
+    /// The guard's triggers of this table as they are installed: each event, and its trigger's text.
+    fn installed(db: &Connection, table: &str) -> rusqlite::Result<[(&'static str, Option<String>); 3]> {
+        let mut installed = sql::EVENTS.map(|event| (event, None));
+        for (event, text) in &mut installed {
             let select = "SELECT sql FROM sqlite_schema WHERE type = 'trigger' AND name = ?1";
-            let found: Option<String> =
-                db.query_row(select, [sql::trigger_name(event, table)], |row| row.get(0)).optional()?;
-            if found.as_deref() != Some(&sql::trigger(event, table)) {
-                open.push((event, found.is_some()));
-            }
+            *text = db.query_row(select, [sql::trigger_name(event, table)], |row| row.get(0)).optional()?;
         }
-        Ok(open)
+        Ok(installed)
+    }
+
+    /// The events whose trigger is missing or has another rule.
+    fn open_events(db: &Connection, table: &str) -> rusqlite::Result<Vec<&'static str>> {
+        let is_open = |(event, text): &(&'static str, Option<String>)| {
+            text.as_ref().is_none_or(|text| !sql::same_rule(text, &sql::trigger(event, table)))
+        };
+        Ok(Self::installed(db, table)?.into_iter().filter(is_open).map(|(event, _)| event).collect())
     }
 
     /// The table's name when its guard was installed, if it was renamed since: SQLite keeps the triggers of a renamed
@@ -229,7 +233,7 @@ impl SqliteTarget {
         let name = self.named(db, doing)?;
         let row = row_of(db, &name).map_err(|e| errors::no_guard_or(&self.shown, doing, &e))?;
         let row = row.ok_or_else(|| errors::no_guard(&self.shown))?;
-        let open = self.open_events(db, &name).map_err(|e| errors::said(&self.shown, doing, &e))?;
+        let open = Self::open_events(db, &name).map_err(|e| errors::said(&self.shown, doing, &e))?;
         if open.is_empty() { Ok((name, row)) } else { Err(errors::weak_guard(&self.shown)) }
     }
 
@@ -390,12 +394,17 @@ impl Guard for SqliteTarget {
                 Some((_, before)) if *before != others => statements.push(sql::others(&name, others)),
                 Some(_) => {}
             }
-            for (event, another) in self.open_events(db, &name).map_err(said)? {
-                if another {
+            for (event, text) in Self::installed(db, &name).map_err(said)? {
+                let trigger = sql::trigger(event, &name);
+                if text.as_ref() == Some(&trigger) {
+                    continue;
+                }
+                // It has another rule, or the words of another version.
+                if text.is_some() {
                     statements
                         .push(format!("DROP TRIGGER {}", sql::quoted(&sql::trigger_name(event, &name))));
                 }
-                statements.push(sql::trigger(event, &name));
+                statements.push(trigger);
             }
             if row.is_some() {
                 notes.push("it was guarded already".into());
@@ -430,11 +439,10 @@ impl Guard for SqliteTarget {
         let name = self.named(&db, doing)?;
         let row = row_of(&db, &name).map_err(|e| errors::no_guard_or(&self.shown, doing, &e))?;
         let (row, others) = row.ok_or_else(|| errors::no_guard(&self.shown))?;
-        let open = self.open_events(&db, &name).map_err(|e| errors::said(&self.shown, doing, &e))?;
-        let missing: Vec<&str> = open.iter().map(|(event, _)| *event).collect();
-        let state = match missing.is_empty() {
+        let open = Self::open_events(&db, &name).map_err(|e| errors::said(&self.shown, doing, &e))?;
+        let state = match open.is_empty() {
             true => "guarded".into(),
-            false => format!("its trigger for {} was changed or dropped", missing.join(" and ")),
+            false => format!("its trigger for {} was changed or dropped", open.join(" and ")),
         };
         let tables = vec![Covered { name, guarded: open.is_empty(), state }];
         let (fence, not_fenced) = (row.fence(), not_fenced());

@@ -205,6 +205,9 @@ async fn plan_install(
             -- GRANT SELECT, DELETE ON leasehold_guard.let_in TO ROLE;\n"
         );
     }
+    if here.schema && has_other_words(target, link).await? {
+        sql.push_str(&sql::refuse());
+    }
     if found.is_none() {
         sql.push_str(&sql::fence(id, root, others));
     }
@@ -234,6 +237,15 @@ async fn plan_install(
         notes.push(what);
     }
     Ok(GuardPlan { sql, notes })
+}
+
+/// Whether the refusals of the installed guards have the words of another version, and this role may replace them.
+async fn has_other_words(target: &PgTarget, link: &PgConnection) -> Result<bool, TargetError> {
+    let said = target.said(INSTALL);
+    let rows = link.client.query_typed(sql::REFUSE, &[]).await.map_err(&said)?;
+    let Some(row) = rows.first() else { return Ok(false) };
+    let (body, may): (String, bool) = (row.try_get(0).map_err(&said)?, row.try_get(1).map_err(&said)?);
+    Ok(may && body != sql::refuse_body())
 }
 
 async fn plan_remove(target: &PgTarget, link: &PgConnection, run: bool) -> Result<GuardPlan, TargetError> {

@@ -137,9 +137,9 @@ $guard$;
 
 /// Raises the refusal; in observe mode, counts it. The counts have their own table: every writer locks the fence's row,
 /// so two writers that counted there would deadlock.
-fn refuse() -> String {
+pub(super) fn refuse() -> String {
     format!(
-        r"CREATE FUNCTION leasehold_guard.refuse(fence leasehold_guard.fences, shown text, target text) RETURNS void
+        r"CREATE OR REPLACE FUNCTION leasehold_guard.refuse(fence leasehold_guard.fences, shown text, target text) RETURNS void
 {DEFINER} AS $guard$
 DECLARE
     parts text[] := string_to_array(shown, ':');
@@ -167,7 +167,7 @@ BEGIN
     ELSIF fence.token IS NULL THEN
         state := 'LH003';
         reason := 'not-sealed';
-        message := format('leasehold: write to %s refused: no run has fenced it, so your token %s means nothing there', target, mine);
+        message := format('leasehold: write to %s refused: no run has fenced it, so there is no token to compare with your token %s', target, mine);
         hint := 'Nothing was written. Name the target when you start the run: leasehold run NAME --fence TARGET.';
     ELSIF parts[4] <> sealed[4] THEN
         state := 'LH006';
@@ -205,6 +205,11 @@ END
 $guard$;
 "
     )
+}
+
+/// The body of [`refuse`], as PostgreSQL stores it.
+pub(super) fn refuse_body() -> String {
+    refuse().split("$guard$").nth(1).unwrap_or_default().into()
 }
 
 /// One table's fence.
@@ -299,6 +304,12 @@ SELECT pg_catalog.to_regclass($1)::oid, pg_catalog.to_regnamespace('leasehold_gu
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), pg_catalog.current_database()::text,
     current_user::text, pg_catalog.pg_is_in_recovery(),
     coalesce(pg_catalog.has_table_privilege(pg_catalog.to_regclass('leasehold_guard.fences'), 'INSERT, UPDATE, DELETE'), true)";
+
+/// The body of the installed [`refuse`], and whether this role may replace it.
+pub(super) const REFUSE: &str = "\
+SELECT p.prosrc, pg_catalog.pg_has_role(p.proowner, 'USAGE') AND pg_catalog.has_schema_privilege(n.oid, 'CREATE')
+FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = 'leasehold_guard' AND p.proname = 'refuse'";
 
 /// The fence of the table with this OID.
 pub(super) const FENCE: &str = "\

@@ -20,7 +20,8 @@ pub(super) fn trigger_name(event: &str, table: &str) -> String {
     format!("leasehold_guard_{}_{table}", event.to_lowercase())
 }
 
-/// The trigger, as SQLite stores its text. An installed trigger is compared with this text, so it must not change.
+/// The trigger, as SQLite stores its text. The rule must not change, because [`same_rule`] compares an installed trigger
+/// with it. The messages may.
 ///
 /// The rule is `leasehold_core::fence::verdict`, whose table the tests replay against it. The messages are constant:
 /// versions of SQLite before 3.47 allow no others, and could not open a database with such a trigger at all.
@@ -55,24 +56,49 @@ END",
             "this connection belongs to no run (LH002). Nothing was written. Use: leasehold run NAME --fence TARGET"
         ),
         garbled = say(
-            "what leasehold_grant() returns is no grant (LH008). It must be what LEASEHOLD_SQL_GRANT says"
+            "the text that leasehold_grant() returns names no run (LH008). Nothing was written. Return the value of LEASEHOLD_SQL_GRANT, unchanged"
         ),
         never = say(
-            "it was never sealed (LH003). Nothing was written. Name it when you start the run: --fence TARGET"
+            "no run has fenced it (LH003). Nothing was written. Name it when you start the run: --fence TARGET"
         ),
         lease =
             say("it belongs to another lease (LH006). Nothing was written. See: leasehold fence ls TARGET"),
-        epoch = say("your token belongs to another life of the lease record (LH005). Nothing was written"),
+        epoch = say(
+            "your token cannot be compared with the fence: it comes from another store, or the record of the lease was deleted (LH005). Nothing was written. See: leasehold fence ls TARGET"
+        ),
         stale = say(
-            "your token is older than the one sealed (LH001). This run lost its lease while it was paused; run it again. Both tokens: LEASEHOLD_TOKEN, and SELECT token FROM leasehold_fences"
+            "your token is older than the newest one here (LH001). Nothing was written. This run lost its lease while it was paused; run it again. Both tokens: LEASEHOLD_TOKEN, and SELECT token FROM leasehold_fences"
         ),
         ahead = say(
-            "your token was not announced (LH003). Nothing was written. Name the target when you start the run: --fence TARGET"
+            "this run did not name it (LH003). Nothing was written. Name the target when you start the run: --fence TARGET"
         ),
         fork = say(
-            "your token was sealed by another run (LH004). Nothing was written. Look at the lease store before running again"
+            "another run used your token here (LH004). Nothing was written. Two runs got one token: look at the lease store before you run again"
         ),
     )
+}
+
+/// Whether two triggers are equal but for their messages. So a guard with the words of another version is accepted.
+pub(super) fn same_rule(one: &str, other: &str) -> bool {
+    without_messages(one) == without_messages(other)
+}
+
+/// A trigger without the texts between the quotes of its refusals.
+fn without_messages(trigger: &str) -> String {
+    const REFUSAL: &str = "RAISE(ABORT, '";
+    let (mut rule, mut rest) = (String::new(), trigger);
+    while let Some((before, message)) = rest.split_once(REFUSAL) {
+        rule.push_str(before);
+        rule.push_str(REFUSAL);
+        rest = message;
+        // A quote in the message is doubled.
+        while let Some((_, after)) = rest.split_once('\'') {
+            rest = after;
+            let Some(more) = after.strip_prefix('\'') else { break };
+            rest = more;
+        }
+    }
+    rule + rest
 }
 
 pub(super) fn fence(table: &str, others: Others) -> String {
@@ -108,4 +134,26 @@ pub(super) fn quoted(name: &str) -> String {
 /// A text as an SQL literal.
 fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_not_compared_and_the_rule_is() {
+        for table in ["plain", "it's", "RAISE(ABORT, 'x')"] {
+            let ours = trigger("INSERT", table);
+            let others = ours.replace("no run has fenced it", "it isn''t fenced");
+            assert!(others != ours && same_rule(&others, &ours), "{table}");
+            for (from, to) in [
+                ("ELSE RAISE(ABORT, ", "ELSE RAISE(IGNORE, "),
+                ("f.carrier IS NULL THEN RAISE", "f.carrier IS NULL AND 0 THEN RAISE"),
+                ("let_in + 1", "let_in + 0"),
+            ] {
+                let weaker = ours.replace(from, to);
+                assert!(weaker != ours && !same_rule(&weaker, &ours), "{table}: {to}");
+            }
+        }
+    }
 }
