@@ -227,7 +227,7 @@ impl OtherStores {
     }
 }
 
-/// Whether the store in use answers for an item ([`answers`]), or the item is a slot that is decided there.
+/// Whether the store in use answers for an item ([`answers`]), or the item is a slot that is settled there.
 pub fn answered(store: &mut dyn Store, subject: &Subject, keep: Option<Duration>) -> Result<bool, Failure> {
     let entry = ledger::entry(store, subject)?;
     if entry.is_some_and(|entry| answers(&entry, ended(&entry), keep, now())) {

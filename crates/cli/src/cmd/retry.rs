@@ -163,7 +163,7 @@ fn who() -> String {
 }
 
 /// Has schedulers look at a slot once more, if they know its job; after its record says that it may be run, or they
-/// would find it decided. Gives who will run it.
+/// would find it settled. Gives who will run it.
 fn listed(store: &mut dyn Store, entry: &Entry) -> Result<String, Failure> {
     let Subject::Slot { job, at, id } = &entry.subject else { return Ok(say::by_the_next_run()) };
     Ok(match job_records::again(store, job, *at)? {

@@ -48,7 +48,7 @@ pub struct CatchUp {
     pub max_age: Option<Duration>,
 }
 
-/// The slots of a job that became due after those that are decided.
+/// The slots of a job that became due after those that are settled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueSlots {
     /// The slots to run, the oldest first.
@@ -106,7 +106,7 @@ pub enum SlotStanding {
     Taken,
     /// A run of it was started, and has made no record yet.
     Starting,
-    /// It is decided.
+    /// It is settled.
     Settled,
 }
 

@@ -1,4 +1,4 @@
-//! A job whose slots are decided up to a time in the future: a machine's clock was wrong when that was written.
+//! A job whose slots are settled up to a time in the future: a machine's clock was wrong when that was written.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ impl JobRecord {
         back.as_ref().unwrap_or(self).resuming(now, write).or(back)
     }
 
-    /// The record decided up to `now` only, if it is too far ahead. Slots before `now` stay decided, and
+    /// The record settled up to `now` only, if it is too far ahead. Slots before `now` stay settled, and
     /// dropped if they were. Slots after `now` become due in their time. One that was started too early has a
     /// record, so it is not started again.
     fn set_back(&self, calendar: &dyn Calendar, now: i64, write: WriteId) -> Option<Self> {

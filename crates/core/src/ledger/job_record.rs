@@ -1,4 +1,4 @@
-//! The record of a scheduled job: which of its slots are decided, and why some were never run.
+//! The record of a scheduled job: which of its slots are settled, and why some were never run.
 //!
 //! Each job has one record in the store ([`JobRecord`]), changed by compare-and-set like all others.
 //! Schedulers look again and again at the slots after [`JobRecord::settled`]. Every slot before it is
@@ -53,7 +53,7 @@ pub struct JobRecord {
     /// The second at which the schedule came into force. Slots before it followed another schedule.
     #[serde(default)]
     pub since: i64,
-    /// Every slot that is due at or before this second is decided, except those in `open`.
+    /// Every slot that is due at or before this second is settled, except those in `open`.
     pub settled: i64,
     /// Slots at or before that second that are not over: a run is at work on them, or they will be run again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -145,7 +145,7 @@ pub struct DroppedRange {
     pub count: u64,
     /// Why.
     pub why: DropReason,
-    /// A run may have started one of them just before they were decided: the count is not certain yet.
+    /// A run may have started one of them just before they were settled: the count is not certain yet.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub counting: bool,
 }
@@ -200,7 +200,7 @@ impl JobRecord {
         self.key.as_ref().map_or_else(|| self.schedule == schedule.written, |key| *key == schedule.key)
     }
 
-    /// Whether a slot is decided: no scheduler starts it any more.
+    /// Whether a slot is settled: no scheduler starts it any more.
     pub fn is_settled(&self, at: i64) -> bool {
         at <= self.settled && !self.open.contains(&at)
     }
@@ -323,7 +323,7 @@ impl JobRecord {
     }
 
     /// Whether a record of this slot means nothing: a run made it after the slot was dropped, and died before
-    /// it took the record back. Nothing was executed, because a run asks whether the slot is decided before
+    /// it took the record back. Nothing was executed, because a run asks whether the slot is settled before
     /// it executes a command.
     pub fn is_void(&self, at: i64) -> bool {
         let mut ranges = self.dropped.iter().filter(|range| range.spans(at)).peekable();
@@ -442,7 +442,7 @@ pub enum Prospect {
     Open,
     /// A run is at work on it.
     Taken,
-    /// It is decided.
+    /// It is settled.
     Settled,
     /// The outcome of its run is unknown, and it is not run again: write this.
     Unknown(Entry),

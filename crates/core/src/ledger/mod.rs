@@ -93,7 +93,7 @@ pub struct Ending {
     pub took_ms: u64,
     /// When it ended, by its machine's clock; for people.
     pub at: String,
-    /// Why it was decided without a run.
+    /// Why it was settled without a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<SettleReason>,
     /// For people: the last lines that the command printed, if it failed; the cause, if it was skipped; or
@@ -272,7 +272,7 @@ pub fn begin(
     }
 }
 
-/// Whether an item that failed so often waits for a person.
+/// Whether an item with this many failures waits for a person.
 pub fn failed_too_often(failures: u32, attempts: u32) -> bool {
     failures >= attempts
 }

@@ -14,7 +14,7 @@ use crate::ids::WriteId;
 use crate::name::Name;
 
 /// The newest format that this version reads. It writes the oldest one that fits: format 1, or 2 if there is
-/// a reason or there are additions. Only decided items have a reason. An older version cannot read those and
+/// a reason or there are additions. Only settled items have a reason. An older version cannot read those and
 /// leaves them alone, which is right.
 const FORMAT: u64 = 2;
 /// Longest record, in bytes. The output of its steps has to fit in it.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why an item was decided without a run.
+/// Why an item was settled without a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettleReason {

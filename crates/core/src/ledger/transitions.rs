@@ -31,7 +31,7 @@ pub enum ItemCall {
         /// The new record.
         entry: Entry,
     },
-    /// Find out whether this slot of this job is decided.
+    /// Find out whether this slot of this job is settled.
     ReadSettled(Name, i64),
     /// Remove the item's record, which is ours.
     Remove(Version),
@@ -63,7 +63,7 @@ pub enum Opened {
     Unknown(Entry, RetryDoubt),
     /// It failed too often.
     Quarantined(Entry),
-    /// It is decided and has no record: it was dropped, or its record was removed since.
+    /// It is settled and has no record: it was dropped, or its record was removed since.
     Settled,
     /// The record must not be acted on.
     Bad(BadEntry),
@@ -105,7 +105,7 @@ pub struct Opening {
     /// The doubt that is reported once the record says that the outcome is unknown.
     noting: Option<RetryDoubt>,
     silent: bool,
-    /// The start that goes on if the slot turns out not to be decided.
+    /// The start that goes on if the slot turns out not to be settled.
     unless_settled: Option<PendingSettlement>,
     /// The result that is reported once our record is taken back.
     taking_back: Option<Opened>,
@@ -119,7 +119,7 @@ struct ReadEntry {
     age: Option<Duration>,
 }
 
-/// A start that waits for the answer whether its slot is decided.
+/// A start that waits for the answer whether its slot is settled.
 #[allow(clippy::large_enum_variant)] // there is one of them
 #[derive(Clone, Debug)]
 enum PendingSettlement {
@@ -237,9 +237,9 @@ impl Opening {
             return ItemNext::Done(Opened::Unknown(entry, doubt));
         }
         match &entry.subject {
-            // The slot may be decided. If there was no record, it may have been removed for that reason; a
-            // record is removed only after its slot is decided. If there was one, the slot may have been
-            // decided while we replaced it: no scheduler would look at it again if this run died.
+            // The slot may be settled. If there was no record, it may have been removed for that reason; a
+            // record is removed only after its slot is settled. If there was one, the slot may have been
+            // settled while we replaced it: no scheduler would look at it again if this run died.
             Subject::Slot { job, at, .. } => {
                 let call = ItemCall::ReadSettled(job.clone(), *at);
                 let pending = if self.found.is_none() {
@@ -266,7 +266,7 @@ impl Opening {
                     |found: &Entry| found.state.is_silent() && found.claim.grant != self.ask.claim.grant;
                 self.silent = self.found.as_ref().is_some_and(|found| others(&found.entry));
                 match &self.ask.subject {
-                    // A write that landed late may have created the record after its slot was decided.
+                    // A write that landed late may have created the record after its slot was settled.
                     Subject::Slot { job, at, .. } if self.found.is_some() => {
                         self.unless_settled = Some(PendingSettlement::Offer(entry));
                         ItemNext::Call(ItemCall::ReadSettled(job.clone(), *at))
@@ -302,7 +302,7 @@ impl Opening {
     }
 }
 
-/// The result for an item that is not started because its slot is decided, or may be.
+/// The result for an item that is not started because its slot is settled, or may be.
 fn taken_back(settled: Result<bool, Failure>) -> Opened {
     match settled {
         Ok(_) => Opened::Settled,

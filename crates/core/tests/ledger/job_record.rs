@@ -1,4 +1,4 @@
-//! The record of a job: which slots are decided, and what a scheduler does about a slot.
+//! The record of a job: which slots are settled, and what a scheduler does about a slot.
 
 use leasehold_core::ids::WriteId;
 use leasehold_core::ledger::job_record::{
@@ -62,7 +62,7 @@ fn what_grows_has_an_end() {
     let uncertain = DroppedRange { counting: true, ..range(12, 14, DropReason::Missed) };
     let counting = full.with_account(&account(1_001, &[uncertain], &[]), WRITE);
     let counted = counting.with_count(&Every(1), &uncertain, &found(2, &[], &[999]), WRITE).unwrap();
-    assert!(counted.is_settled(999), "it is decided although there is no room to list it");
+    assert!(counted.is_settled(999), "it is settled although there is no room to list it");
     let more = full.with_account(&account(2_000, &[], &[998, 999]), WRITE);
     assert_eq!((more.settled, more.open.len()), (2_000, OPEN_MAX), "and so are later ones");
     let room = full.without_open(&[5], WRITE).with_account(&account(2_000, &[], &[998, 999]), WRITE);
@@ -197,7 +197,7 @@ fn only_what_has_ended_is_forgotten() {
     assert!(!known.may_forget(15, ItemState::Started));
     assert!(!known.may_forget(16, ItemState::Failed), "it is open");
     assert!(!known.may_forget(13, ItemState::Ok), "its range is not counted yet");
-    assert!(!known.may_forget(21, ItemState::Ok), "it is not decided");
+    assert!(!known.may_forget(21, ItemState::Ok), "it is not settled");
 }
 
 #[test]

@@ -33,9 +33,9 @@ enum Flaw {
     SilenceIsFailure,
     /// An item that is done is run again.
     ForgetsDone,
-    /// Records are removed before the job's record says that their slots are decided.
+    /// Records are removed before the job's record says that their slots are settled.
     SweepsFirst,
-    /// No run asks whether its slot is decided.
+    /// No run asks whether its slot is settled.
     NeverLooksTwice,
     /// A run that has lost its lease counts as its holder.
     IgnoresTokens,
@@ -74,7 +74,7 @@ struct World {
     /// The item is a slot: its record may be removed.
     slot: bool,
     settled: bool,
-    /// Its record was created after it was decided.
+    /// Its record was created after it was settled.
     ghost: bool,
     removed: u32,
     faults: u64,
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// One step of a scheduler, which decides the slot or removes the record of a decided one.
+    /// One step of a scheduler, which decides the slot or removes the record of a settled one.
     fn sweep(&mut self) {
         let over = |body: &[u8]| {
             let entry = Entry::decode(body).unwrap();

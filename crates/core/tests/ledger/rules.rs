@@ -153,7 +153,7 @@ fn a_record_is_taken_back_if_nobody_can_tell_whether_its_slot_is_settled() {
     assert_eq!(opening.on_removed(), ItemNext::Done(Opened::Failed { failure: unreachable(), sent: true }));
 }
 
-/// The slot was decided while a run started it again: no scheduler would look at that run.
+/// The slot was settled while a run started it again: no scheduler would look at that run.
 #[test]
 fn the_record_of_a_slot_decided_meanwhile_is_put_back() {
     let subject = Subject::Slot { job: name("j"), at: AT, id: "t".into() };
@@ -299,7 +299,7 @@ fn format_1_is_read_and_written_where_it_can_say_it() {
     }
 }
 
-/// An older version counts a record that it cannot read as decided, so only decided items may need format 2.
+/// An older version counts a record that it cannot read as settled, so only settled items may need format 2.
 #[test]
 fn what_is_not_settled_is_written_in_format_1() {
     let why = Ending { reason: Some(SettleReason::Overlap), said: "l0 was held".into(), ..ending(0) };

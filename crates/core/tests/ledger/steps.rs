@@ -36,7 +36,7 @@ impl World {
 
     pub fn check_steps(&mut self, entry: &Entry) {
         match self.cell.as_ref().map(|(_, body)| Entry::decode(body).unwrap()) {
-            // The record was removed because the slot is decided.
+            // The record was removed because the slot is settled.
             None => self.steps.clear(),
             Some(before) if entry.claim.grant == before.claim.grant => {
                 if entry.state == ItemState::Started && before.state != ItemState::Started {

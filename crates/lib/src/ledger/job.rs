@@ -28,7 +28,7 @@ pub fn read(store: &mut dyn Store, job: &Name) -> Result<Option<JobRecord>, Fail
     stored.map(|stored| decoded(job, &stored.body)).transpose()
 }
 
-/// Whether a slot is decided: it was run or will not be.
+/// Whether a slot is settled: it was run or will not be.
 pub(crate) fn is_settled(store: &mut dyn Store, job: &Name, at: i64) -> Result<bool, Failure> {
     Ok(read(store, job)?.is_some_and(|job_record| job_record.is_settled(at)))
 }
