@@ -108,7 +108,7 @@ pub enum Command {
     Run(RunArgs),
     /// Run a command until it has succeeded once for a key, on any machine
     Once(OnceArgs),
-    /// Write a file or an object, fenced: refused (76) if this run has lost its lease
+    /// Write a file or an object, unless this run has lost its lease (76)
     Write(WriteArgs),
     /// Show who holds what (--watch for live)
     Status(StatusArgs),
@@ -116,13 +116,13 @@ pub enum Command {
     History(HistoryArgs),
     /// Test a store: does it compare and set? Races, clocks, durability, latency, shortest TTL
     Doctor(DoctorArgs),
-    /// git push, fenced: refused (76) if this run has lost its lease
+    /// git push, unless this run has lost its lease (76)
     Push(PushArgs),
     /// Run a named part of an item, which a retry of the item does not run again
     Step(StepArgs),
     /// Say why a job did or did not run, in sentences
     Why(WhyArgs),
-    /// Let an item run again that failed too often, or whose outcome is unknown
+    /// Let an item that failed too often, or whose outcome is unknown, run again
     Retry(RetryArgs),
     /// Stay up and start the jobs of leasehold.toml when they are due, each slot on one machine
     #[command(after_help = DAEMON_HELP)]
@@ -154,7 +154,7 @@ pub enum Command {
     Guard(crate::cmd::guard::GuardArgs),
     /// Test a store and name it in your configuration, so that cron sees it too
     Use(UseArgs),
-    /// Accept a store that lost records of a lease that this machine had seen (79)
+    /// Accept the record of a lease after the store lost a newer one (79)
     Adopt(AdoptArgs),
     /// Serve this store over HTTP, to sandboxes without credentials
     #[cfg(feature = "http")]
@@ -359,7 +359,7 @@ pub struct DoctorArgs {
 #[command(after_help = "\
 Examples:
   leasehold --store postgres://... serve --store-api --tokens tokens
-  leasehold use http://127.0.0.1:7717               on the other side, with LEASEHOLD_AUTH_FILE
+  leasehold use http://127.0.0.1:7717               where the jobs run, with LEASEHOLD_AUTH_FILE
 
 The tokens file has lines of TOKEN PREFIX [admin]: a secret of at least 16 characters, the prefix of the names \
 that a client with this secret may use (* for every name), and whether it may take a lease from a living holder. \

@@ -81,7 +81,7 @@ const BY_CHANCE: &[&str] = &[
     "doctor.coarse_age",
     "doctor.missing_age",
     "doctor.too_young",
-    "items.decided",
+    "items.over",
     "items.maybe_recorded",
     "items.unrecorded",
     "items.unrecorded_silent",

@@ -21,12 +21,12 @@ pub enum FenceVerb {
     },
     /// Show what runs with --observe have noted on this machine
     Observed,
-    /// Refuse stale writes there from now on
+    /// Refuse stale writes to a target from now on
     Enforce {
         /// The target
         target: String,
     },
-    /// Forget who fenced it: the next run fences it anew, on whichever store its lease is
+    /// Forget the fence of a target: the next run fences it again, also from another store
     #[command(after_help = "\
 For use after a move to another store, when no run is left on the old one. It is refused while the lease is held \
 on the store in use. Until the next run has fenced the target, no run can write it.")]
@@ -34,7 +34,7 @@ on the store in use. Until the next run has fenced the target, no run can write 
         /// The target
         target: String,
     },
-    /// Accept stale writes there from now on, and only count them
+    /// Accept stale writes to a target from now on, and only count them
     Observe {
         /// The target
         target: String,

@@ -14,8 +14,9 @@ Signals: after TERM or Ctrl-C it starts nothing more, and exits with 0 when its 
 is passed on to the runs. HUP reads the file again, as does a change of the file. If the daemon is killed, its \
 runs go on and record how they end.
 
-Off a terminal it says what is new, failed, was skipped or dropped; with -v also what it starts; with --json \
-all of it as objects. While the store does not answer, nothing is started.
+Without a terminal it prints a line for each job that is new, and for each slot that failed, was skipped or was \
+dropped. With -v it also prints what it starts. With --json it prints all of this as objects. While the store does \
+not answer, nothing is started.
 
 The keys of the file: leasehold help leasehold.toml";
 
@@ -35,11 +36,11 @@ pub const ATTEMPTS: u32 = 3;
 /// The flags of items.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ItemArgs {
-    /// If the outcome of the last run is unknown: `refuse` leaves it to you (79), `retry` runs it again,
-    /// until ten runs in a row (or --attempts, if that is more) never reported
+    /// If the outcome of the last run is unknown: `refuse` asks you (79), `retry` runs it again, unless ten
+    /// runs in a row (or --attempts runs, if that is more) never reported
     #[arg(long, value_name = "WHAT", default_value = "refuse", hide_possible_values = true)]
     pub if_unknown: IfUnknownArg,
-    /// With --if-unknown retry: only this long after the first run, while the other side still knows the key
+    /// With --if-unknown retry: only this long after the first run, while the provider still knows the key
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub provider_keeps: Option<Duration>,
     /// How often it may fail before you must `leasehold retry` it (79) [default: 3]
@@ -81,7 +82,7 @@ Examples:
 
 If the command fails, the next call tries again, at most --attempts times. If a run started and never reported \
 (its machine died), its outcome is unknown: the exit code is 79, until you look and type `leasehold retry KEY`; \
-with --if-unknown retry the next call tries again. The command gets LEASEHOLD_KEY: pass it to the other side as \
+with --if-unknown retry the next call tries again. The command gets LEASEHOLD_KEY: pass it to the provider as \
 the idempotency key, and a retry cannot do the work twice.
 
 This machine remembers what was done on which store: on another store the key is refused (78) until you say \
@@ -123,9 +124,9 @@ pub struct StepArgs {
 #[command(after_help = "\
 The record of a lease keeps how its last 8 runs without a key or a slot ended: `released` is a lease that was \
 released by hand or by a program, `unsealed` is a run that ran nothing because a target could not be fenced, \
-`unknown` is a run that never reported, noted by the next one. A run that finds the lease held writes nothing, \
-with --slot too, so its skip is not here. The slots that a daemon or a tick skips are here, and those whose --key \
-was done already.")]
+`unknown` is a run that never reported, noted by the next one. A run that finds the lease held writes no record, \
+not even with --slot, so history does not show its skip. It shows the slots that a daemon or a tick skipped, and \
+the slots whose --key was done already.")]
 pub struct HistoryArgs {
     /// Only this lease, job, key or slot
     pub name: Option<String>,

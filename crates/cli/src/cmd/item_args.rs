@@ -222,7 +222,7 @@ pub fn skip_reason(opened: &Opened, item: &Item) -> Option<String> {
             say::not_wanted(entry.ending.as_ref().map(Ending::told).unwrap_or_default())
         }
         Opened::InProgress(entry) => say::in_progress(by_whom(entry), &entry.claim.lease),
-        Opened::Settled => say::decided(),
+        Opened::Settled => say::over(),
         _ => return None,
     })
 }

@@ -380,7 +380,7 @@ fn stands(stood: &KnownJob, job_record: &JobRecord, job: Option<&Job>, whole: bo
             return;
         }
         ahead @ JobStatus::Ahead(_) => {
-            out::line(&say::ahead(name, ahead.in_words(name)));
+            out::line(&say::stands(name, ahead.in_words(name)));
             return;
         }
         // The sentences about its slots and runs say the same.

@@ -12,9 +12,9 @@ pub const CATALOGUE: Catalogue =
 
 notes! {
     nothing_lost(lease, store)
-        "{lease} stays as it is: {store} has lost nothing of it that this machine has seen";
+        "nothing to adopt: as far as this machine knows, {store} has lost no record of {lease}";
     accepted(lease, store, found, seen)
-        "{lease} is accepted as {store} has it: {found}, where this machine had seen token {seen}";
+        "{lease} has {found} on {store}, and this machine accepts that from now on. It had seen token {seen}";
     token(token) "token {token}";
     no_record() "no record";
     later_fences()
@@ -31,5 +31,5 @@ failures! {
           "Wait until it has ended, or end it; then run: leasehold adopt {lease}" }
     not_written(lease, path, why) Config "state"
         { "{path} cannot be written: {why}" "{lease} is refused as before"
-          "Make room there, or give the rights; then run: leasehold adopt {lease}" }
+          "Free some disk space, or give this user write permission there; then run: leasehold adopt {lease}" }
 }

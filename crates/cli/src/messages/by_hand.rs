@@ -54,7 +54,7 @@ failures! {
         { "which token of {lease}?" "Nothing was changed"
           "Add --token N, as \"leasehold acquire {lease}\" printed it, or set LEASEHOLD_TOKEN" }
     another_leases_token(lease, other) Usage "usage"
-        { "which token of {lease}? LEASEHOLD_TOKEN is of {other} (LEASEHOLD_LEASE)" "Nothing was changed"
+        { "which token of {lease}? LEASEHOLD_TOKEN belongs to the lease {other} (LEASEHOLD_LEASE)" "Nothing was changed"
           "Add --token N, as \"leasehold acquire {lease}\" printed it" }
     bad_token(why) Usage "usage" { "LEASEHOLD_TOKEN: {why}" "Nothing was changed" "" }
     token_not_taken(token, lease, last, store) Usage "usage"
@@ -62,12 +62,12 @@ failures! {
           "Nothing was changed" "" }
     never_taken(lease, store) Usage "usage"
         { "this user on this machine did not take {lease} on {store}" "Nothing was changed"
-          "Renew and release it on the machine, as the user and on the store that took it" }
+          "Run this on the machine that took the lease, as the same user and on the same store" }
 }
 
 explanations! {
     unkept(lease, token, path, why, end)
-        { "{lease} was taken (token {token}), but {path}, without which it can be neither renewed nor released, cannot be \
-           written: {why}"
-          "{end}" "Make room there, or give the rights" }
+        { "{lease} was taken (token {token}), but {path} cannot be written: {why}. Without that file no later command \
+           can renew or release the lease"
+          "{end}" "Free some disk space, or give this user write permission there" }
 }

@@ -42,11 +42,11 @@ notes! {
     not_started(job, slot, why) "{job} was not started for {slot}: {why}";
     store_answers() "the store answers again";
     store_silent(why, store)
-        "{why} ({store}). Nothing is started until it answers; slots that are due meanwhile are made up for as far as \
-         catch_up says";
+        "{why} ({store}). Nothing is started until it answers. Then as many of the missed slots are run as catch_up \
+         allows";
     clocks_unknown(why)
-        "{why}. This machine's clock was set, or was wrong before, and cannot be compared with the store's: nothing \
-         is started until it can be; slots that are due meanwhile are made up for as far as catch_up says";
+        "{why}. This machine's clock was set, or was wrong before, and cannot be compared with the store's. Nothing is \
+         started until it can be. Then as many of the missed slots are run as catch_up allows";
 
     dropped_one(job, slot, why) "dropped 1 slot of {job}, {slot}: {why}";
     dropped(count, job, first, last, why) "dropped {count} slots of {job}, from {first} to {last}: {why}";
@@ -57,7 +57,7 @@ notes! {
     elsewhere(job, schedule)
         "{job} is not run here: another machine has loaded another schedule for it since ({schedule}). Give all \
          machines the same file";
-    ahead(job, ahead) "{job} is not run: it is {ahead}";
+    ahead(job, ahead) "{job} is not run for now: {ahead}";
     left_alone(why) "{why}. It is left alone";
 
     exit_code(code) "exit code {code}";

@@ -14,7 +14,7 @@ pub const CATALOGUE: Catalogue =
 notes! {
     nothing_fenced() "your runs have fenced no target on this machine yet. A run fences the targets that --fence names";
     never_fenced() "never fenced";
-    no_password() "its password is not kept; to see it, name it with its password";
+    no_password() "Leasehold does not keep its password. To see its fence, name the target with the password";
     nothing_observed() "your runs have observed nothing on this machine yet. A run takes notes with --observe";
     observed(time, job, code, seen) "{time}  {job}  exit {code}  {seen}";
     no_overlap() "no overlap seen";

@@ -19,9 +19,9 @@ notes! {
     skipped(item, why) "skipped {item}: {why}";
     cooling_down(by, cooldown) "its last good run, by {by}, is within the cooldown of {cooldown}";
     done(by) "done by {by}";
-    not_wanted(told) "it was decided not to run it ({told})";
+    not_wanted(told) "it was skipped already ({told})";
     in_progress(by, lease) "in progress, started by {by} under {lease}";
-    decided() "its time is decided: it was dropped, or it was done so long ago that its record was removed";
+    over() "this slot is over: it was dropped, or it was done so long ago that its record was removed";
 
     by(host, pid, token, ago) "{host}/{pid} (token {token}){ago}";
     by_hand(who, ago) "hand ({who}){ago}";
@@ -32,9 +32,9 @@ notes! {
     lost_half_way() "stopped half way because its lease was lost";
     stopped_half_way() "stopped half way";
     silent() "never reported how it ended (it was killed, its machine died, or it could not reach the store)";
-    too_late(ago) "; it was first started {ago} ago, and by now the other side may have forgotten the key";
+    too_late(ago) "; it was first started {ago} ago, and by now the provider may have forgotten the key";
     no_age() "; the store cannot tell how long ago it was first started";
-    too_often(silences) "; so did {silences} runs in a row, and no further run starts by itself";
+    too_often(silences) "; {silences} runs in a row never reported, so no further run starts by itself";
     one_step_done() ". 1 of its steps is done and would not run again";
     steps_done(count) ". {count} of its steps are done and would not run again";
     maybe_recorded() ". It may be recorded as started: then the next run asks you (79)";
@@ -43,13 +43,13 @@ notes! {
         "{item} was stopped half way and may have done its work; the next run asks you (79). Check whether it did; \
          then type leasehold retry {quoted} to run it again, or leasehold retry --done {quoted} to record it as done";
     unrecorded_silent(item)
-        "how {item} ended was not recorded: another run found this one silent and recorded that; the next run asks \
-         you (79)";
-    unrecorded_changed(item, by) "how {item} ended was not recorded: its record was changed meanwhile{by}";
+        "the outcome of {item} was not recorded: another run took this one for dead and recorded the outcome as \
+         unknown, so the next run asks you (79)";
+    unrecorded_changed(item, by) "the outcome of {item} was not recorded: its record was changed meanwhile{by}";
     changed_by(by) " by {by}";
     unrecorded_perhaps(item, why)
-        "how {item} ended may not be recorded: {why}. If it is not, the next run asks you (79)";
-    unrecorded(item) "how {item} ended was not recorded; the next run asks you (79)";
+        "the outcome of {item} may not be recorded: {why}. If it is not, the next run asks you (79)";
+    unrecorded(item) "the outcome of {item} was not recorded; the next run asks you (79)";
 
     slot_no_time() "that is not a time with an offset from UTC";
     slot_interval() "the interval is a whole number of seconds";
@@ -59,7 +59,7 @@ notes! {
 
 failures! {
     lone_provider_keeps() Usage "usage"
-        { "--provider-keeps says for how long a retry is safe" "Nothing was run" "Add --if-unknown retry" }
+        { "--provider-keeps works only with --if-unknown retry" "Nothing was run" "Add --if-unknown retry" }
     no_item() Usage "usage"
         { "--attempts, --keep, --if-unknown, --provider-keeps and --new-here are about a --key or a --slot, and there is none"
           "Nothing was run" "" }

@@ -110,8 +110,10 @@ mod tests {
     const HEAD: &str = "\
 # Messages
 
-Everything Leasehold says, command by command. `{name}` stands for a value. A failure has an exit code and the
-word that `--json` reports; it says what happened, what that means for the job, and what to do next.
+What Leasehold says, command by command. `{name}` stands for a value. A failure has an exit code and
+the word that `--json` reports; it says what happened, what that means for the job, and what to do
+next. The sentences of stores, of guards and of the reader of leasehold.toml are not in this list:
+they come from the library, as `{why}`.
 
 This page is made from the source: `LEASEHOLD_UPDATE=1 cargo test -p leasehold-cli messages`.
 ";

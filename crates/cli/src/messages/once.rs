@@ -11,5 +11,6 @@ pub const CATALOGUE: Catalogue =
     Catalogue { name: "once", about: "`leasehold once KEY`: its key.", entries: &[FAILURES] };
 
 failures! {
-    not_in_a_key(word) Usage "usage" { "{word} means nothing in the key of once" "Nothing was run" "" }
+    not_in_a_key(word) Usage "usage" { "the key of `once` cannot have {word}" "Nothing was run"
+          "Only dates are filled in there. See: leasehold help once" }
 }

@@ -17,7 +17,7 @@ notes! {
     /// The store failed when it was asked for the item: what that means.
     perhaps_done(name) "Nothing was run: {name} may be done already";
     unnoted(name, why)
-        "this machine could not note the outcome of {name}: {why}. Another store would run {name} again";
+        "this machine could not save the outcome of {name}: {why}. Another store would run {name} again";
     key() "1 key";
     keys(count) "{count} keys";
     slots_of_a_job() "slots of 1 job";
@@ -30,14 +30,15 @@ failures! {
     seen_there(name, there, here, retry, new_here) Config "other_store"
         { "this machine saw {name} started or done on {there}, and {here} does not know it as done"
           "Nothing was run: it could be done twice"
-          "If it was done there, record that: leasehold retry --done {retry}. If everything that this machine saw \
-           there is new here, add --new-here to the command once, or write into leasehold.toml beside store: \
+          "If it was done there, record that: leasehold retry --done {retry}. If all work that was done there \
+           may be done again here, add --new-here to the command once, or write into leasehold.toml beside store: \
            new_here = [{new_here}]" }
     /// `--new-here` and `new_here`.
     new_here_unnoted(others, here, why) Config "state"
-        { "this machine cannot note that what was done on {others} is new on {here}: {why}"
-          "Nothing was run" "Make room or give the rights in the state directory" }
+        { "this machine could not save that work which was done on {others} may be done again on {here}: {why}"
+          "Nothing was run"
+          "Free some disk space in the state directory, or give this user write permission there" }
     loss_unnoted(store, why) Config "state"
-        { "this machine cannot note that {store} may have lost what was done there: {why}"
-          "" "Make room or give the rights in the state directory" }
+        { "this machine could not save that {store} may have lost records: {why}"
+          "" "Free some disk space in the state directory, or give this user write permission there" }
 }

@@ -20,7 +20,7 @@ notes! {
          started goes on";
     resumed(job, back) "{job} goes on with what is due from now on{back}";
     set_back(now, upto)
-        " ({now}, by this machine): it was recorded as decided up to {upto}, by a clock that was wrong";
+        " ({now} by this machine's clock). A wrong clock had recorded its slots up to {upto} as over";
 }
 
 failures! {
@@ -28,9 +28,9 @@ failures! {
         { "no machine has loaded a job {job} on {store}" ""
           "pause and resume work on the jobs of a leasehold.toml that a daemon or a tick has loaded. See: leasehold plan" }
     not_set_back(job, upto, schedule) Config "config"
-        { "{job} is recorded as decided up to {upto}, by a clock that was wrong, and stays so: the leasehold.toml \
-           here has no job {job} with the schedule {schedule}"
-          ""
-          "Say it where that file is, or with --config FILE; if the file was changed since, run `leasehold tick` there \
-           first" }
+        { "a wrong clock recorded the slots of {job} up to {upto} as over. That could not be corrected: the \
+           leasehold.toml here has no job {job} with the schedule {schedule}"
+          "None of these slots is run"
+          "Run this command where that file is, or with --config FILE. If the file was changed since, run \
+           `leasehold tick` there first" }
 }

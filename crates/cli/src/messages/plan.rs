@@ -19,8 +19,8 @@ notes! {
     paused(by, at) "paused by {by} at {at}";
     elsewhere(schedule) "another schedule is in force: {schedule}";
     ahead(upto, job)
-        "recorded as decided up to {upto}, so no slot before that is run: a clock was wrong when that was written, or \
-         this machine's is behind. If this one is right (date -u): leasehold resume {job}";
+        "its slots up to {upto} are recorded as over, so none of them is run. Either a wrong clock wrote that, or this \
+         machine's clock is behind. If this machine's clock is right (date -u): leasehold resume {job}";
     stuck(slots, by) "stuck: {slots} slots in a row found its lease held{by}";
     stuck_on_itself(by) " by its own run, started by {by}";
     overrun(by, so_far, limit)
@@ -32,7 +32,7 @@ notes! {
         "{late}: its run could not fence its targets {ago} ({lease}token {token}): leasehold why {job}";
     not_run() "not run";
     late(time) "overdue for {time}";
-    overdue(late, slots) "overdue for {late}{slots}: does a daemon or a tick run?";
+    overdue(late, slots) "overdue for {late}{slots}: is a daemon or a tick running?";
     overdue_slots(count) ", {count} slots";
     one_waits(job, outcomes) "1 slot waits for you: leasehold history {job} --only {outcomes}";
     some_wait(count, job, outcomes) "{count} slots wait for you: leasehold history {job} --only {outcomes}";
@@ -44,8 +44,8 @@ notes! {
     dropped(slots, why) "{slots}: {why}";
     missed()
         "no run started in time (no daemon or tick ran, or its runs could not start), and catch_up or \
-         catch_up_max_age allows no later one";
-    paused_then() "the job was paused, and slots that are due in a pause are not made up for";
+         catch_up_max_age does not allow a later run";
+    paused_then() "the job was paused, and a slot that becomes due during a pause is not run later";
 
     until(slot, time) "{slot} (in {time})";
     not_startable(why) "{why}. On this machine `leasehold daemon` and `leasehold tick` would not start";

@@ -31,15 +31,16 @@ failures! {
     no_git(why) Unreachable "system" { "cannot run git: {why}" "Nothing was pushed" "" }
     /// A rule of the user's own wins over the one that a run sets.
     sent_elsewhere(remote) Config "config"
-        { "your git settings send pushes to {remote} elsewhere: their rule (url.….insteadOf or pushInsteadOf) is as \
-           exact as the one that fences them"
-          "Nothing was pushed" "Make that rule shorter, or set remote.{remote}.pushurl instead" }
-    past_the_fence(transport) Config "config"
-        { "this push would have gone past the fence (over '{transport}', directly): it names no remote of this clone, \
-           and not the URL of one"
+        { "a rule in your git settings (url.….insteadOf or pushInsteadOf) redirects pushes to {remote}. It matches as \
+           much of the URL as the rule that fences them, so git would push without the fence"
           "Nothing was pushed"
-          "Push each submodule in a run that names it. For another place, add a remote and push to its name, in \
-           branch.….pushRemote and remote.pushDefault too: git remote add NAME URL" }
+          "Let your rule match a shorter part of the URL, or set remote.{remote}.pushurl instead" }
+    past_the_fence(transport) Config "config"
+        { "this push would have bypassed the fence: its destination is neither a remote of this clone nor the URL of \
+           one (git would have pushed over '{transport}')"
+          "Nothing was pushed"
+          "Push each submodule in a run that names it. For another place, add a remote (git remote add NAME URL), and \
+           push to its name. Use the name in branch.….pushRemote and remote.pushDefault, too" }
     hooks_not_installed(dir, why) Config "config"
         { "cannot install the hooks in {dir}: {why}" "Nothing was changed" "" }
 }

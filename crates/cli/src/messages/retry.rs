@@ -17,14 +17,14 @@ pub const CATALOGUE: Catalogue = Catalogue {
 notes! {
     left(item, why) "{item} is left as it is: {why}";
     is_done() "it is done";
-    is_planned(who) "it may be run already, and {who}";
+    is_planned(who) "a retry is allowed already; {who}";
     is_running(lease) "a run is working on it; wait for its end, or end that run: leasehold break {lease}";
     done(item) "{item} is recorded as done";
-    again(item, who) "{item} may be run again: {who}";
+    again(item, who) "{item} may be run again; {who}";
 
     by_the_next_run() "the next run starts it";
     by_nobody(most, job)
-        "but {most} slots of {job} wait to be tried again already, and a scheduler takes no more. When some of them \
+        "{most} slots of {job} wait to be tried again already, and a scheduler takes no more. When some of them \
          are done, retry this one again";
     after_resume(job) "the job is paused; a daemon or the next tick runs it after `leasehold resume {job}`";
     by_a_scheduler() "`leasehold tick` runs it now, and a daemon when the job is next due";

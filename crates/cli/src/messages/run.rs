@@ -60,7 +60,7 @@ notes! {
     stop_how(grace) "(TERM, then KILL after {grace})";
     stop_stuck(lease) "the job was killed and has not ended: the kernel holds it. {lease} is kept until it has ended";
     left_behind(processes)
-        "the command ended and left {processes} behind; ending that before the lease is released. \
+        "the command ended and left {processes} behind. This run ends what was left, and then releases the lease. \
          To let it finish, make the command wait for it";
     another_users(processes, lease)
         "cannot end {processes}: it belongs to another user. {lease} is kept until it has ended";

@@ -45,7 +45,7 @@ failures! {
     overtaken(step, means) Refused "refused"
         { "step {step} was refused: a later run has started this item" "{means}" "" }
     no_answer(what, why, means) Unreachable "supervisor"
-        { "{what}: the run around it could not be asked: {why}" "{means}" "" }
+        { "no answer from the run that {what} belongs to: {why}" "{means}" "" }
     not_recorded(step, why) Unreachable "not_recorded"
         { "step {step} is done, but that could not be recorded: {why}"
           "It is recorded with the run's next step or its end; if that fails too, a retry runs the step again" "" }

@@ -19,7 +19,7 @@ notes! {
     slow(store) "no answer yet from {store}; still waiting";
     not_remembered(why)
         "this machine could not remember the lease ({why}). Until it can, it does not notice if the record is \
-         deleted or the store is rewound. Make room there";
+         deleted or the store is rewound. Free some disk space there";
     /// Follows a failure: the store may have carried out a claim without confirming it.
     claim_in_doubt() "The store may still accept the claim: then the lease stays busy until it expires";
 }
@@ -73,5 +73,5 @@ explanations! {
     not_noted(place, lease, store, why)
         { "this machine cannot note in {place} that {lease} is kept on {store}: {why}"
           "Nothing was run: without the note, a run on a wrong store or after a lost record would not be refused"
-          "Make room there or give this user the rights, or set XDG_STATE_HOME to another directory" }
+          "Free some disk space there, or give this user write permission, or set XDG_STATE_HOME to another directory" }
 }

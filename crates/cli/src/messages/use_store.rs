@@ -45,10 +45,12 @@ notes! {
     unsaved() "Nothing was written to your configuration";
     /// The same, if something of the store was made.
     partly_made(store)
-        "Nothing was written to your configuration; the part of {store} that was made stays, and the same command goes \
-         on with it";
+        "Nothing was written to your configuration. The part of {store} that was made is kept; the same command \
+         finishes it";
     /// The store is saved, but `--new-here` could not be noted.
-    not_new_here(store) "{store} is the store now, and refuses what was done elsewhere as before";
+    not_new_here(store)
+        "{store} is used from now on, but --new-here was not saved: keys and slots that were done elsewhere are still \
+         refused";
 }
 
 failures! {

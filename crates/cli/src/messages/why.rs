@@ -26,32 +26,31 @@ notes! {
     elsewhere(job, schedule)
         "another schedule is in force for {job}, loaded by another machine or before this file was changed \
          ({schedule}): the schedule in this file is not used until a daemon or a tick loads it.";
-    ahead(job, ahead) "{job} is {ahead}";
     stands(job, standing) "{job}: {standing}";
     due_next(job, slot, when) "{job} is due next at {slot}, {when}.";
     in_time(time) "in {time}";
-    moved_by_the_clock(shown, job, due) "the wall clock skips {shown}: {job} is due when it goes on, at {due}.";
-    skipped_by_the_clock(shown, job) "the wall clock skips {shown}, and {job} is not run for it.";
+    moved_by_the_clock(shown, job, due) "the clocks change and skip {shown}, so {job} is due at {due} instead.";
+    skipped_by_the_clock(shown, job) "the clocks change and skip {shown}, so {job} is not run for it.";
 
-    dropped_last(job, dropped) "dropped last of {job}: {dropped}.";
+    dropped_last(job, dropped) "{job} last dropped {dropped}.";
     dropped(slot, dropped) "{slot} was dropped: {dropped}.";
     not_due(job, why) "{job} is not due then: {why}.";
     forgotten(slot)
-        "{slot} is decided, and has no record: it was decided so long ago that its record was removed, or it was due \
-         before a machine first loaded this schedule.";
+        "{slot} is over and has no record. Either its record was old and was removed, or the slot was due before a \
+         machine first loaded this schedule.";
     not_started_nor_known(slot, job, schedule)
-        "no run of {slot} has started, and no leasehold.toml here has a job {job} to tell whether that is one of its \
-         slots ({schedule}).";
+        "no run of {slot} has started. Whether {job} has such a slot ({schedule}) is unknown, because no \
+         leasehold.toml here has that job.";
     due(slot, when) "{slot} is due {when}.";
     not_started(slot, when, job)
-        "{slot} was due {when}, and no run of it has started: does a daemon or a tick run? A held lease is recorded only \
-         when a scheduler has tried the slot; see: leasehold plan {job}";
+        "{slot} was due {when}, and no run of it has started: is a daemon or a tick running? A held lease is recorded \
+         only when a scheduler has tried the slot; see: leasehold plan {job}";
     not_loaded_then(slot)
-        "no run of {slot} has started: no daemon and no tick has loaded the job on this store, and slots before that \
-         are not run. Start one: leasehold daemon, or `leasehold tick` from cron.";
+        "no run of {slot} has started: no daemon and no tick has loaded the job on this store yet. Only slots that \
+         become due after the first load are run. Start one: leasehold daemon, or `leasehold tick` from cron.";
     not_loaded(job)
-        "nothing of {job} is recorded: no daemon and no tick has loaded the job on this store, and slots before that \
-         are not run. Start one: leasehold daemon, or `leasehold tick` from cron.";
+        "nothing of {job} is recorded: no daemon and no tick has loaded the job on this store yet. Only slots that \
+         become due after the first load are run. Start one: leasehold daemon, or `leasehold tick` from cron.";
     no_slots_yet(job) "no slot of {job} is recorded yet, and none was dropped.";
     no_run(name)
         "no run of {name} is recorded: a run that found the lease held leaves no record, nor does one with --no-history";
@@ -81,12 +80,13 @@ notes! {
     next_starts() "the next run starts it";
     not_run(told) "it is not run ({told})";
     next_tries() "the next run tries again";
-    next_tries_unless(times, failures) "it failed {times}, and the next run tries again, unless it has --attempts {failures}";
+    next_tries_unless(times, failures)
+        "it failed {times}; the next run tries again, unless that run has --attempts {failures}";
     waits(times, attempts, quoted)
         "it failed {times}, and with the default of {attempts} attempts it waits for you (79): leasehold retry {quoted}";
     next_goes_on(steps) "the next run of it goes on: {steps}";
     next_asks()
-        "it may have done its work: the next run asks you (79), unless it has --if-unknown retry";
+        "it may have done its work: the next run asks you (79), unless that run has --if-unknown retry";
     one_step() "1 step of it is done and is not done again";
     steps(count) "{count} steps of it are done and are not done again";
     may_fail(attempts) "it may fail {attempts} times, and is tried again";
@@ -105,7 +105,7 @@ notes! {
         "the last run of {lease}{job} never reported: {holder} had the lease (token {token}), and it was taken over {ago}.";
     last_not_fenced(lease, job, holder, token, ago)
         "the last run of {lease}{job} started no command: {holder} (token {token}) could not fence its targets {ago}. Its \
-         output says why, and who fenced one: leasehold fence ls TARGET.";
+         output says why. To see which run has fenced a target: leasehold fence ls TARGET.";
     last_released(lease, job, holder, token, ago, took)
         "{lease}{job} was last held by {holder} (token {token}), and released {ago}{took}.";
     last_run(lease, job, outcome, holder, token, ago, took)

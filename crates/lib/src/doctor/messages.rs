@@ -44,7 +44,8 @@ notes! {
     seen_late(after) "seen only after {after}";
     never_seen(within) "not seen within {within}";
     caching_mount(unseen)
-        "{unseen}: a mount caches names (its caution names the mount options against that), or they are two directories";
+        "{unseen}. Either a mount caches names (its warning names the mount options that prevent this), or these are \
+         two directories";
     two_stores(unseen) "{unseen}: they are two stores";
 
     no_age() "the store has no clock: an abandoned lease is taken only after it was watched for a full TTL";

@@ -29,15 +29,16 @@ explanations! {
           "The write may have landed, perhaps before a later run took over, or it may not"
           "Look at {target} before you write it again" }
     fence_in_doubt(target, why)
-        { "whether {target} was fenced is unknown: {why}"
+        { "it is unknown whether {target} was fenced: {why}"
           "If it was, earlier runs are refused there; nothing else has changed"
           "Run it again: fencing twice is safe" }
-    mode_in_doubt(target, why, typed) { "whether the mode of {target} was changed is unknown: {why}"
-          "It may refuse stale writes now, or only count them" "Look, then change it again: leasehold fence ls {typed}" }
-    reset_in_doubt(target, why, typed) { "whether the fence of {target} was reset is unknown: {why}" "Resetting it twice is safe"
-          "Look, then reset it again: leasehold fence ls {typed}" }
-    guard_in_doubt(target, why, typed) { "whether the guard of {target} was changed is unknown: {why}" "Changes that were made stay"
-          "Look, then do it again: leasehold guard show {typed}" }
+    mode_in_doubt(target, why, typed) { "it is unknown whether the mode of {target} was changed: {why}"
+          "It may refuse stale writes now, or only count them"
+          "Look at the mode; if it was not changed, change it again. To look: leasehold fence ls {typed}" }
+    reset_in_doubt(target, why, typed) { "it is unknown whether the fence of {target} was reset: {why}" "Resetting it twice is safe"
+          "Look at the fence; if it is still there, reset it again. To look: leasehold fence ls {typed}" }
+    guard_in_doubt(target, why, typed) { "it is unknown whether the guard of {target} was changed: {why}" "A change that was made is kept"
+          "Look at the guard; if the change is missing, make it again. To look: leasehold guard show {typed}" }
 
     stale_write(target, token, newer, repair)
         { "write refused: your token {token} is older than {newer}, which {target} has seen"
@@ -65,7 +66,7 @@ explanations! {
           "Name it when you start the run: leasehold run {lease} --fence {typed} -- COMMAND" }
     not_named(refused, target, token, newer, lease, typed) { "{refused}: this run (token {token}) did not name {target}, which was last fenced with token {newer}"
           "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {typed} -- COMMAND" }
-    never_named(refused, target, token, here, lease, typed) { "{refused}: no run has fenced {target}{here}, so your token {token} means nothing there"
+    never_named(refused, target, token, here, lease, typed) { "{refused}: no run has fenced {target}{here}, so there is no token to compare with your token {token}"
           "Nothing was written" "Name the target when you start the run: leasehold run {lease} --fence {typed} -- COMMAND" }
     sequence(refused, target, token)
         { "{refused}: another write of this run (token {token}) replaced {target} first"
