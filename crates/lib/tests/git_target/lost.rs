@@ -74,7 +74,7 @@ fn what_went_round_is_told_after_a_later_seal_too() {
     must(crate::kit::workshop(), &["push", "--quiet", yard.bare().to_str().unwrap(), &round]);
     let said = target.aftermath(&bearer(3)).unwrap();
     assert!(
-        said.contains("perhaps a push went round") && said.contains(MAIN) && said.contains("token 4"),
+        said.contains("perhaps a push bypassed the fence") && said.contains(MAIN) && said.contains("token 4"),
         "{said}"
     );
     push(&mut later, 4, "b").unwrap();

@@ -156,7 +156,7 @@ fn a_push_that_goes_round_is_noticed() {
     scene.job(&[], path).quiet();
     assert_eq!(scene.fence().fence.seq, 1);
     let round = "env -i PATH=\"$PATH\" git push -q origin main:past";
-    let ended = scene.job(&[], round).is(0, "").names(&["round the fence of git:origin: refs/heads/past"]);
+    let ended = scene.job(&[], round).is(0, "").names(&["bypassed the fence of git:origin: refs/heads/past"]);
     assert_eq!(ended.err.lines().count(), 1, "{ended:?}");
     assert_eq!(scene.fence().fence.seq, 0);
 }

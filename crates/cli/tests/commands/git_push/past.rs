@@ -53,7 +53,7 @@ fn what_a_run_keeps_for_git_is_gone() {
 fn a_push_that_goes_round_is_noticed_without_notes() {
     let scene = tidy(RepoAccess::File);
     let round = "rm -rf \"$LEASEHOLD_GIT\"; env -i PATH=\"$PATH\" git push -q origin main:past";
-    scene.job(&[], round).is(0, "").names(&["round the fence of git:origin: refs/heads/past"]);
+    scene.job(&[], round).is(0, "").names(&["bypassed the fence of git:origin: refs/heads/past"]);
 }
 
 /// Secrets of a URL are in no environment, and what holds them may go: the push is fenced, or refused.

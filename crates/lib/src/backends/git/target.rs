@@ -413,23 +413,23 @@ impl Target for GitTarget {
             Comparison::NoNotes => {
                 return Some(format!(
                     "the directory that this run kept for git is gone or damaged, so nobody can tell whether \
-                     a push went round the fence of {shown}. Pushes of the job were refused from then on. \
+                     a push bypassed the fence of {shown}. Pushes of the job were refused from then on. \
                      Look at what was pushed, and see that the job removes no files of the state directory"
                 ));
             }
         };
-        let (verb, names) = (if moved.len() == 1 { "is" } else { "are" }, moved.join(", "));
+        let names = moved.join(", ");
         if let Some(later) = later {
             return Some(format!(
-                "perhaps a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this \
-                 run left it, and the fence has the token {later} now, whose run has pushed nothing. Another run pushed in \
-                 between, or somebody without Leasehold, or this job. Look at what was pushed"
+                "perhaps a push bypassed the fence of {shown}: {names} changed, and not by a fenced push of this run. \
+                 A later run (token {later}) has fenced the repository and has pushed nothing. So another run pushed \
+                 in between, somebody pushed without Leasehold, or this job did. Look at what was pushed"
             ));
         }
         Some(format!(
-            "a push went round the fence of {shown}: {names} {verb} not where the fenced pushes of this run left \
-             it. Somebody pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what \
-             was pushed; to have the server refuse that, see `leasehold push --install-hook`"
+            "a push bypassed the fence of {shown}: {names} changed, and not by a fenced push of this run. Somebody \
+             pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what was pushed; to have \
+             the server refuse that, see `leasehold push --install-hook`"
         ))
     }
 }

@@ -68,7 +68,7 @@ pub(super) fn no_session(host: &Host, user: &str, dbname: &str, error: &Error) -
         ))
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         denied(format!(
-            "PostgreSQL at {at} does not allow {user:?} to use the database {dbname:?} ({said}). Grant CONNECT, or use another role."
+            "PostgreSQL at {at} does not allow {user:?} to use the database {dbname:?} ({said}). Allow it with GRANT CONNECT, or use another role."
         ))
     } else if *code == SqlState::INVALID_CATALOG_NAME {
         unusable(format!("PostgreSQL at {at} has no database {dbname:?}. Create it, or correct the URL."))

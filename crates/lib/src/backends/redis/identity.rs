@@ -69,9 +69,9 @@ impl ServerIdentity {
     pub fn caution(&self) -> Option<String> {
         let known = self.run.is_some() || self.replication.is_some();
         (!known).then(|| {
-            "This user may not run INFO there. So only machines that remember a higher token notice a restart or failover that \
-             loses leases, and the token skips 1000 whenever a user with INFO and one without it follow each other. Allow it \
-             with ACL SETUSER NAME +info."
+            "This user may not run INFO there. So a restart or failover that loses leases is noticed only by a machine \
+             that remembers a higher token. The token also skips 1000 each time a user with INFO takes the lease after \
+             one without it, or the other way round. Allow INFO with ACL SETUSER NAME +info."
                 .into()
         })
     }

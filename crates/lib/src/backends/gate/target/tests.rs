@@ -219,11 +219,13 @@ fn by_hand_the_gate_is_sealed_on_the_way() {
     let store = MemoryStore::new().unwrap();
     let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
     let mut gate = gates.gate(&mail());
-    assert!(gate.enter(&bearer(1), ALL).is_err(), "nobody has sealed it");
+    assert!(gate.enter(&bearer(1), ALL).is_err(), "no run has fenced it");
     assert_eq!(gate.enter_by_hand(&bearer(1)).unwrap().seq, 1);
     assert_eq!(gate.enter_by_hand(&bearer(1)).unwrap().seq, 2);
     gate.seal(&bearer(2), FenceMode::Enforce).unwrap();
-    let Err(TargetError::Refused(refused)) = gate.enter_by_hand(&bearer(1)) else { panic!("it was let in") };
+    let Err(TargetError::Refused(refused)) = gate.enter_by_hand(&bearer(1)) else {
+        panic!("it was accepted")
+    };
     assert_eq!((refused.attempt, refused.reason), (RefusedAction::Enter, RefusalReason::Stale));
 }
 

@@ -108,8 +108,8 @@ fn pooler(store: &PostgresStore) -> Remark {
     let (verdict, text) = match store.pooled {
         Some(true) => (
             RemarkLevel::Weak,
-            "A pooler is in between (the server process is not the one announced at the start), so \
-             waiters ask again and again; everything else is as without.",
+            "A pooler is in between (the server process is not the one that was named at the start), so waiting runs \
+             ask again and again instead of being told. Nothing else differs.",
         ),
         _ => (RemarkLevel::Good, "No pooler is in between."),
     };
