@@ -136,7 +136,7 @@ pub enum JobNote {
     Dropped(DroppedRange),
     /// This slot was skipped.
     WavedOff(Entry),
-    /// With this slot, so many in a row were skipped that something is wrong.
+    /// This slot was skipped, as were many before it in a row: something is wrong.
     Stuck(Subject),
     /// The run that started this slot never recorded how it ended.
     Silent(Entry),

@@ -27,7 +27,7 @@ use crate::schedule::Slot;
 
 /// With a clock that is further off, nothing is started.
 const CLOCK_OFF_MS: i64 = 300_000;
-/// At most so many runs of missed slots at a time: after an outage all would start at once.
+/// The most runs of missed slots at a time: after an outage all would start at once.
 const LATE_MAX: usize = 4;
 /// Schedulers look at a slot up to this much apart, so that they do not all ask at once.
 const JITTER_MS: u128 = 50;

@@ -403,7 +403,7 @@ impl ItemSteps {
     fn done(&self, step: &str, output: Option<String>) -> StepAnswer {
         let (told, answer) = mpsc::channel();
         let to_keep = output.is_some();
-        // From here on, so that many together take no longer than one.
+        // The time counts from here, so that steps that wait together take no longer than one.
         let until = clock::boot_time().plus(self.patience);
         self.store_thread.send(StepTask::Done { name: step.into(), output, until, told });
         match answer.recv() {

@@ -96,7 +96,7 @@ fn answer(
         let alive =
             alive.map_err(|failure| store_failed(&failure, &opened.chosen).meaning(say::holder_asked()))?;
         if has_ended(alive, false) {
-            // A holder that stops writes so. A record that still names it has expired.
+            // A holder that stops releases the record. If the record still names the holder, its lease expired.
             let expired = holds(lease, hold.grant, opened)?;
             return Ok(if expired { RevokeAnswer::Expired } else { RevokeAnswer::Stopped });
         }

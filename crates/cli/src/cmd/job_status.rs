@@ -21,7 +21,7 @@ use super::{OpenedStore, history, item_args, store_failed, times};
 use crate::exit::Failed;
 use crate::messages::plan as say;
 
-/// Records are read from this many seconds before the time up to which the job is decided.
+/// Records are read from this many seconds before the time up to which the job is settled.
 const LOOK_BACK: i64 = 30 * 86_400;
 
 /// The outcomes that a person may have to look at, for `history --only`.
@@ -51,11 +51,11 @@ pub enum JobStatus {
     },
     /// Another machine has loaded this schedule since.
     Elsewhere(String),
-    /// It is decided up to this second, which is far ahead: a clock was wrong.
+    /// It is settled up to this second, which is far ahead: a clock was wrong.
     Ahead(i64),
-    /// So many slots in a row found its lease held; and by whom, if a run of the job holds it.
+    /// How many slots in a row found its lease held; and by whom, if a run of the job holds it.
     Stuck(usize, Option<String>),
-    /// The run of this holder has taken so long, and should have been ended after that long.
+    /// The holder of a run that should have been ended, how long the run has taken, and its limit.
     Overrun(String, Duration, Duration),
     /// This holder runs it now.
     Running(String),
@@ -63,9 +63,9 @@ pub enum JobStatus {
     Ended(ItemState),
     /// Slots are due, and its last run could not fence its targets; for how long it is overdue, if it is.
     NotFenced(Box<PastRun>, Option<(Duration, u64)>),
-    /// So many due slots were not started, the oldest for so long.
+    /// How long the oldest slot that was not started has been due, and how many such slots there are.
     Overdue(Duration, u64),
-    /// The newest slot went well; so many before it have a bad outcome.
+    /// The newest slot went well; how many before it have a bad outcome.
     Waiting(usize),
     Fine,
 }

@@ -339,7 +339,8 @@ fn grant(lease: &Name, args: &ManualArgs, opened: &OpenedStore) -> Result<Grant,
     let store = &opened.chosen.shown;
     match kept(&opened.state.grant_file(lease)).stores.get(store) {
         Some(kept) if kept.token == token => Ok(kept.grant),
-        // The lease was taken again since, so this token is lost. A grant that nobody has makes the store say by whom.
+        // The lease was taken again since, so this token is lost. With a
+        // random grant the store answers who holds the lease.
         Some(kept) if kept.token > token => Ok(Grant(random::seed())),
         Some(kept) => Err(say::token_not_taken(token, lease, kept.token, store)),
         None => Err(say::never_taken(lease, store)),

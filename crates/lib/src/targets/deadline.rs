@@ -43,12 +43,12 @@ impl<S> Calls<S> {
         (self.each, self.all) = (each, all);
     }
 
-    /// Starts the time of a verb that transfers so many bytes.
+    /// Starts the time of a verb that transfers this many bytes.
     pub fn begin(&mut self, bytes: usize) {
         self.until = BootTime(boot_time().0 + self.all + more(bytes));
     }
 
-    /// Makes one call that transfers so many bytes.
+    /// Makes one call that transfers this many bytes.
     pub fn call<T>(
         &mut self,
         bytes: usize,
@@ -107,7 +107,7 @@ pub(crate) trait Networked: CasFence<Content = [u8]> + fmt::Debug + Send {
     /// The name of its server.
     fn server_name(&self) -> &str;
 
-    /// Starts the time of a verb that transfers so many bytes.
+    /// Starts the time of a verb that transfers this many bytes.
     fn begin(&mut self, bytes: usize);
 
     /// Reads the whole content.

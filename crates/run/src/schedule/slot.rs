@@ -78,7 +78,7 @@ impl Slot {
     }
 }
 
-/// The wall clock time after so many local minutes.
+/// The wall clock time at this local minute.
 pub(super) fn wall_clock(minute: i64) -> Option<DateTime> {
     Timestamp::from_second(minute.checked_mul(60)?).ok().map(|at| Offset::UTC.to_datetime(at))
 }

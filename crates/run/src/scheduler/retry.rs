@@ -10,7 +10,7 @@ use crate::job_records::{SlotToStart, Tried};
 const AGAIN_MS: Millis = 1_000;
 /// … up to this.
 const AGAIN_MOST_MS: Millis = 60_000;
-/// `tick` tries a slot so often, without waiting in between.
+/// How often `tick` tries a slot, without waiting in between.
 const TRIES_AT_ONCE: u32 = 3;
 
 /// What one scheduler has tried of one job.

@@ -265,7 +265,7 @@ mod tests {
 
     const SLOT: &str = "1970-01-01T00:00:00Z";
 
-    /// What is told of a run that ended so, as raw as wait gives it: the word, the sentence and whether it is alarming.
+    /// The message for a run with this wait status: the word, the sentence and whether it is alarming.
     fn said(
         raw: i32,
         became: SlotFate,

@@ -71,7 +71,7 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     let (fenced, gates) = notes.targets(flags, args, spec, &when);
     let watched = notes.told(watch::before(fenced, bearer.clone()));
     let started = leasehold::clock::boot_time();
-    // Where a fence is enforced already, and where it counts, the job is known for what it is.
+    // The job gets the run's identity, so fences that enforce accept its writes, and fences that observe count them.
     let has = |name: &str| spec.variable(name);
     let led = |bearer| {
         watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()

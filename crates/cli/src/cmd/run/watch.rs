@@ -1,4 +1,4 @@
-//! Targets of a run that only observes. They are asked on a thread, so that they delay the job only for so long.
+//! Targets of a run that only observes. They are asked on a thread, so that the delay of the job has a limit.
 
 use std::sync::mpsc;
 use std::thread;
