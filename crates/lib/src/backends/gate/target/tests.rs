@@ -112,7 +112,7 @@ enum Fate {
     /// It never lands, and there is no answer.
     Vanished,
     /// The store refuses it.
-    Denied,
+    Refused(FailureKind),
     /// A later run seals the gate just before it.
     Overtaken,
 }
@@ -145,7 +145,7 @@ impl Store for Faulty {
                 Cas::Unknown(unreachable("lost"))
             }
             Fate::Vanished => Cas::Unknown(unreachable("lost")),
-            Fate::Denied => Cas::Unknown(Failure::new(FailureKind::Denied, "no")),
+            Fate::Refused(kind) => Cas::Unknown(Failure::new(kind, "no")),
             Fate::Overtaken => {
                 let next = self.inner.clone();
                 let gates = Gates::new(Arc::new(move || Ok(Box::new(next.clone()))));
@@ -193,9 +193,11 @@ fn no_answer_at_all_starts_nothing() {
         let TargetError::Remote { failure, .. } = &error else { panic!("{fate:?}: {error}") };
         assert_eq!(failure.kind, FailureKind::Unreachable);
     }
-    let error = entered(&[Fate::Denied], usize::MAX).unwrap_err();
-    let TargetError::Remote { failure, .. } = &error else { panic!("{error}") };
-    assert_eq!(failure.kind, FailureKind::Denied);
+    for kind in [FailureKind::Denied, FailureKind::Unusable] {
+        let error = entered(&[Fate::Refused(kind)], usize::MAX).unwrap_err();
+        let TargetError::Remote { failure, .. } = &error else { panic!("{error}") };
+        assert_eq!(failure.kind, kind);
+    }
 }
 
 /// Another run seals between our read and our write, as it happens to a paused run.
