@@ -1,7 +1,7 @@
 //! Shared by the commands that write targets: the run they belong to, the targets, and failures.
 
-use leasehold::backends::gate::{self, Gates};
-use leasehold::backends::{open_target, target_of};
+use leasehold::backends::gate::{Gates, HOLDS_NOTHING};
+use leasehold::backends::{is_gate, name_in_store, open_target, target_of};
 use leasehold::core::fence::{Bearer, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
@@ -63,7 +63,7 @@ pub fn named(
 
 /// Opens a target; nothing is reached yet. Gates share a handle on the store that is chosen.
 pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Result<Box<dyn Target>, Failed> {
-    let Some(GateUrl::Name(name)) = gate_of(url) else { return with_content(url) };
+    let Some(name) = name_in_store(url) else { return with_content(url) };
     let name = super::name(name)?;
     let gates = match gates {
         Some(gates) => gates,
@@ -74,50 +74,20 @@ pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Resul
 
 /// Opens a target that can be written or read.
 pub fn with_content(url: &str) -> Result<Box<dyn Target>, Failed> {
-    let url = match gate_of(url) {
-        Some(GateUrl::Name(_)) => return Err(say::no_content(url, gate::HOLDS_NOTHING)),
-        Some(GateUrl::Path(path)) => gate::url(&super::gate::absolute(path)),
-        None => url.into(),
-    };
-    open_target(&url).map_err(|error| failed(&error))
-}
-
-/// A gate, as a URL or a person names it.
-#[derive(Clone, Copy)]
-pub enum GateUrl<'a> {
-    /// A record in the store of the lease.
-    Name(&'a str),
-    /// A lock file.
-    Path(&'a str),
-}
-
-impl<'a> GateUrl<'a> {
-    /// The gate that is given without `gate:`.
-    pub fn of(given: &'a str) -> Self {
-        if gate::named(&gate::url(given)).is_some() { Self::Name(given) } else { Self::Path(given) }
+    if name_in_store(url).is_some() {
+        return Err(say::no_content(url, HOLDS_NOTHING));
     }
-
-    /// The same without `gate:`.
-    pub fn given(self) -> &'a str {
-        match self {
-            Self::Name(given) | Self::Path(given) => given,
-        }
-    }
-}
-
-/// The gate that a URL names; nothing: it names another target.
-pub fn gate_of(url: &str) -> Option<GateUrl<'_>> {
-    gate::given(url).map(GateUrl::of)
+    open_target(url).map_err(|error| failed(&error))
 }
 
 /// Says how well a target is protected: always, unless --quiet, if that is less than people expect.
 pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
-    match (gate_of(target), class) {
-        (Some(GateUrl::Name(_)), _) => out.chat(&say::fences_gate(target)),
-        (Some(GateUrl::Path(_)), _) if shared => out.note(&say::lock_file_alone(target)),
-        (Some(GateUrl::Path(_)), _) => out.chat(&say::fences_lock_file(target)),
-        (None, Class::Atomic) => out.chat(&say::fences(target, class.word())),
-        (None, Class::Gate) => out.note(&say::checked_before(target)),
+    match class {
+        _ if name_in_store(target).is_some() => out.chat(&say::fences_gate(target)),
+        _ if is_gate(target) && shared => out.note(&say::lock_file_alone(target)),
+        _ if is_gate(target) => out.chat(&say::fences_lock_file(target)),
+        Class::Atomic => out.chat(&say::fences(target, class.word())),
+        Class::Gate => out.note(&say::checked_before(target)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use leasehold::backends::{self, EMBEDDED, embedded, gate, shown, target_of};
+use leasehold::backends::{self, EMBEDDED, embedded, name_in_store, shown, target_of};
 use leasehold::doctor::{Depth, Progress};
 use leasehold::other_stores::{OtherStores, UnknownHere};
 use leasehold::state::{StateDir, write_private};
@@ -134,7 +134,7 @@ fn warn_of_others(unknown: &[UnknownHere], named_before: bool, chosen: &Chosen, 
         return;
     }
     // The fence of a gate is in the store itself.
-    let fenced: Vec<String> = state.targets().into_iter().filter(|t| gate::named(t).is_none()).collect();
+    let fenced: Vec<String> = state.targets().into_iter().filter(|t| name_in_store(t).is_none()).collect();
     match &fenced[..] {
         [] => {}
         [target] => {

@@ -228,9 +228,12 @@ pub type GateTarget = LockTarget<NoContent>;
 pub struct NoContent;
 
 impl GateTarget {
-    /// The gate whose fence and lock are beside `path`.
+    /// The gate whose fence and lock are beside `path`. Its URL shows the whole path, which means the same in every
+    /// directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
-        Ok(Self::at(path.as_ref(), NoContent)?.with_patience(PATIENCE))
+        let path = path.as_ref();
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        Ok(Self::at(&whole, NoContent)?.with_patience(PATIENCE))
     }
 
     /// Enters the gate. The fence is changed before the command starts.

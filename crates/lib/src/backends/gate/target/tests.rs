@@ -10,6 +10,7 @@ use super::*;
 use crate::backends::file::digest;
 use crate::backends::gate::named;
 use crate::backends::memory::MemoryStore;
+use crate::backends::{is_gate, name_in_store};
 use crate::stores::{Listed, StoreFacts, Stored};
 use crate::targets::conformance::{OLD, TargetBench, replay, whole};
 
@@ -232,10 +233,12 @@ fn by_hand_the_gate_is_sealed_on_the_way() {
 #[test]
 fn a_name_and_a_path() {
     for (url, name) in [("gate:mail", Some("mail")), ("gate:a/b", Some("a/b")), ("gate:", Some(""))] {
-        assert_eq!(named(url), name);
+        assert_eq!((named(url), name_in_store(url)), (name, name));
+        assert!(is_gate(url), "{url}");
     }
     for url in ["gate:/x", "gate:./x", "gate:../x", "file:x"] {
-        assert_eq!(named(url), None, "{url}");
+        assert_eq!((named(url), name_in_store(url)), (None, None), "{url}");
+        assert_eq!(is_gate(url), url != "file:x", "{url}");
     }
     // Without a store it does not become a file of that name.
     let error = crate::targets::open("gate:mail").unwrap_err();
