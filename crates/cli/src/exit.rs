@@ -68,13 +68,6 @@ impl FailKind {
             Self::Interrupted(code) | Self::Command(code) => code,
         }
     }
-
-    /// The kind of the failure that a child process of Leasehold reported by its exit code.
-    pub fn of(code: u8) -> Self {
-        use FailKind::{Busy, Config, Denied, Lost, NeedsYou, Refused, Unreachable, Usage};
-        let known = [Busy, Usage, Unreachable, Lost, Refused, Denied, Config, NeedsYou];
-        known.into_iter().find(|kind| kind.code() == code).unwrap_or(Self::Command(code))
-    }
 }
 
 /// A failure as the user sees it, and its exit code.

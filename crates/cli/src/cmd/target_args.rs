@@ -6,9 +6,11 @@ use leasehold::core::fence::{Bearer, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
+use leasehold::messages::Explanation;
 use leasehold::run_fences::Fences;
 use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold_run::placeholders::{Moment, filled};
+use serde::{Deserialize, Serialize};
 
 use crate::args::Everywhere;
 use crate::exit::{FailKind, Failed};
@@ -91,43 +93,92 @@ pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
     }
 }
 
-/// The failure of a target, with its exit code and word.
-pub fn failed(error: &TargetError) -> Failed {
-    let (kind, word) = match error {
-        TargetError::Refused(refused) => (FailKind::Refused, refused.reason.word()),
-        TargetError::BadFence { .. } => (FailKind::NeedsYou, "bad_fence"),
-        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => (FailKind::NeedsYou, "unknown"),
-        TargetError::Unfit { .. } => (FailKind::Config, "unfit"),
-        TargetError::Busy { .. } => (FailKind::Unreachable, "target_busy"),
-        TargetError::Io { source, .. } if denied(source) => (FailKind::Denied, "denied"),
-        // For example a directory where the target is a file.
-        TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
-            (FailKind::Usage, "content")
-        }
-        TargetError::Io { .. } => (FailKind::Unreachable, "target"),
-        TargetError::Lost { .. } => (FailKind::Unreachable, "target_unreachable"),
-        TargetError::Remote { failure, .. } => match failure.kind {
-            FailureKind::Unreachable => (FailKind::Unreachable, "target_unreachable"),
-            FailureKind::Denied => (FailKind::Denied, "denied"),
-            FailureKind::Unusable => (FailKind::Config, "target_unusable"),
-        },
-    };
-    Failed::new(kind, word, error.explanation())
+/// Why a target did not do what it was asked. It decides the exit code and the word of `--json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetReason {
+    /// The rule says no.
+    Refused(RefusalReason),
+    /// Its fence cannot be read.
+    BadFence,
+    /// It may have been changed.
+    Unknown,
+    /// It cannot be a target.
+    Unfit,
+    /// Another process has its lock.
+    Busy,
+    /// Permission or credentials are missing.
+    Denied,
+    /// It does not take such a content.
+    Content,
+    /// The system failed.
+    System,
+    /// Its server did not answer.
+    Unreachable,
+    /// Its server cannot be used.
+    Unusable,
 }
 
-/// The outcome of a write that failed, in the words of `history`, and the reason in a word. Not every failure that
-/// needs a person is `unknown`: only a write that may have landed.
-pub fn outcome(error: &TargetError) -> (&'static str, &'static str) {
-    let outcome = match error {
-        TargetError::Refused(_) | TargetError::BadFence { .. } => "refused",
-        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => "unknown",
-        TargetError::Unfit { .. }
-        | TargetError::Busy { .. }
-        | TargetError::Io { .. }
-        | TargetError::Lost { .. }
-        | TargetError::Remote { .. } => "failed",
-    };
-    (outcome, failed(error).word)
+impl TargetReason {
+    /// The reason of this error.
+    pub fn of(error: &TargetError) -> Self {
+        match error {
+            TargetError::Refused(refused) => Self::Refused(refused.reason),
+            TargetError::BadFence { .. } => Self::BadFence,
+            TargetError::Unknown { .. } | TargetError::InDoubt { .. } => Self::Unknown,
+            TargetError::Unfit { .. } => Self::Unfit,
+            TargetError::Busy { .. } => Self::Busy,
+            TargetError::Io { source, .. } if denied(source) => Self::Denied,
+            // For example a directory where the target is a file.
+            TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
+                Self::Content
+            }
+            TargetError::Io { .. } => Self::System,
+            TargetError::Lost { .. } => Self::Unreachable,
+            TargetError::Remote { failure, .. } => match failure.kind {
+                FailureKind::Unreachable => Self::Unreachable,
+                FailureKind::Denied => Self::Denied,
+                FailureKind::Unusable => Self::Unusable,
+            },
+        }
+    }
+
+    /// The failure, with its exit code and word.
+    pub fn failed(self, told: Explanation) -> Failed {
+        let (kind, word) = match self {
+            Self::Refused(reason) => (FailKind::Refused, reason.word()),
+            Self::BadFence => (FailKind::NeedsYou, "bad_fence"),
+            Self::Unknown => (FailKind::NeedsYou, "unknown"),
+            Self::Unfit => (FailKind::Config, "unfit"),
+            Self::Busy => (FailKind::Unreachable, "target_busy"),
+            Self::Denied => (FailKind::Denied, "denied"),
+            Self::Content => (FailKind::Usage, "content"),
+            Self::System => (FailKind::Unreachable, "target"),
+            Self::Unreachable => (FailKind::Unreachable, "target_unreachable"),
+            Self::Unusable => (FailKind::Config, "target_unusable"),
+        };
+        Failed::new(kind, word, told)
+    }
+
+    /// The outcome of a write, in the words of `history`. Not every failure that needs a person is `unknown`: only a
+    /// write that may have landed.
+    pub fn outcome(self) -> &'static str {
+        match self {
+            Self::Refused(_) | Self::BadFence => "refused",
+            Self::Unknown => "unknown",
+            Self::Unfit
+            | Self::Busy
+            | Self::Denied
+            | Self::Content
+            | Self::System
+            | Self::Unreachable
+            | Self::Unusable => "failed",
+        }
+    }
+}
+
+/// The failure of a target, with its exit code and word.
+pub fn failed(error: &TargetError) -> Failed {
+    TargetReason::of(error).failed(error.explanation())
 }
 
 fn denied(error: &std::io::Error) -> bool {
