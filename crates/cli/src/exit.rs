@@ -5,6 +5,7 @@ use std::fmt::Display;
 use leasehold::core::store::FailureKind;
 use leasehold::messages::Explanation;
 use leasehold_run::config_file::BadFile;
+use leasehold_run::handoff::NotBegun;
 use leasehold_run::placeholders::BadTemplate;
 
 /// The command succeeded, or the run was skipped.
@@ -66,6 +67,20 @@ impl FailKind {
             Self::Config => CONFIG,
             Self::NeedsYou => NEEDS_YOU,
             Self::Interrupted(code) | Self::Command(code) => code,
+        }
+    }
+
+    /// What it means for a slot that its run did not start because of it.
+    pub fn not_begun(self) -> NotBegun {
+        match self {
+            Self::Usage | Self::Refused | Self::Denied | Self::Config => NotBegun::InVain,
+            Self::NeedsYou => NotBegun::NeedsYou,
+            Self::Busy
+            | Self::Unreachable
+            | Self::Clock
+            | Self::Lost
+            | Self::Interrupted(_)
+            | Self::Command(_) => NotBegun::Failed,
         }
     }
 }
