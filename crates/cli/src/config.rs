@@ -5,13 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use leasehold::backends::{self, EMBEDDED, Holders, embedded, shown};
+use leasehold::backends::{self, EMBEDDED, Holders, embedded, is_masked, shown};
 use leasehold::core::name::Name;
 use leasehold::doctor;
 use leasehold::seen_tokens::{OtherStore, SeenTokens};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
-use leasehold::text::MASK;
 use leasehold::text::shell_quoted;
 use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
 
@@ -117,7 +116,7 @@ pub fn argument(url: &str, origin: &str) -> Result<Chosen, Failed> {
 /// A store by its URL; a relative path in it starts from `base`.
 fn named(url: &str, origin: &str, base: &Path) -> Result<Chosen, Failed> {
     let url = url.trim();
-    if shown(url) == url && url.contains(MASK) {
+    if is_masked(url) {
         return Err(say::masked(origin, url));
     }
     let url = backends::named_store(url, origin, base).map_err(say::bad_url)?;
@@ -257,7 +256,7 @@ pub fn refuse_wrong_store(
     }
     let others = memory.others(lease);
     if let Some(OtherStore { store, .. }) = others.iter().find(|other| other.shared) {
-        let password = if store.contains(MASK) { say::with_password() } else { String::new() };
+        let password = if is_masked(store) { say::with_password() } else { String::new() };
         return Err(say::wrong_store(lease, store, password, EMBEDDED));
     }
     for OtherStore { store, .. } in others.iter().filter(|other| !other.told) {

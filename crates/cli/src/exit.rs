@@ -5,6 +5,7 @@ use std::fmt::Display;
 use leasehold::core::store::FailureKind;
 use leasehold::messages::Explanation;
 use leasehold_run::config_file::BadFile;
+use leasehold_run::handoff::NotBegun;
 use leasehold_run::placeholders::BadTemplate;
 
 /// The command succeeded, or the run was skipped.
@@ -69,11 +70,18 @@ impl FailKind {
         }
     }
 
-    /// The kind of the failure that a child process of Leasehold reported by its exit code.
-    pub fn of(code: u8) -> Self {
-        use FailKind::{Busy, Config, Denied, Lost, NeedsYou, Refused, Unreachable, Usage};
-        let known = [Busy, Usage, Unreachable, Lost, Refused, Denied, Config, NeedsYou];
-        known.into_iter().find(|kind| kind.code() == code).unwrap_or(Self::Command(code))
+    /// What it means for a slot that its run did not start because of it.
+    pub fn not_begun(self) -> NotBegun {
+        match self {
+            Self::Usage | Self::Refused | Self::Denied | Self::Config => NotBegun::InVain,
+            Self::NeedsYou => NotBegun::NeedsYou,
+            Self::Busy
+            | Self::Unreachable
+            | Self::Clock
+            | Self::Lost
+            | Self::Interrupted(_)
+            | Self::Command(_) => NotBegun::Failed,
+        }
     }
 }
 

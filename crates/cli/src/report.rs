@@ -27,25 +27,31 @@ pub fn check(reports: &ReportArgs) -> Result<(), Failed> {
         .try_for_each(|path| state::check_writable(path).map_err(|e| say::unwritable(path.display(), e)))
 }
 
+/// How a run ended, and the object that says so.
+pub struct Report {
+    /// The outcome, which the object has as a word.
+    pub outcome: ItemState,
+    /// What is written.
+    pub object: Value,
+}
+
 /// Writes the report to each place that was asked for. A report that cannot be written changes no exit code.
-pub fn write(reports: &ReportArgs, out: &Out, record: impl FnOnce() -> Value) {
+pub fn write(reports: &ReportArgs, out: &Out, made: impl FnOnce() -> Report) {
     let ReportArgs { report, report_append } = reports;
     if report.is_none() && report_append.is_none() && !out.json {
         return;
     }
-    let value = record();
-    let outcome = value["outcome"].as_str().unwrap_or("?");
+    let Report { outcome, object } = made();
     // A reader that closed the pipe wants no more.
-    if out.json && !out.object(&value) && out::lost() {
-        out.warn(&say::object_lost(outcome));
+    if out.json && !out.object(&object) && out::lost() {
+        out.warn(&say::object_lost(outcome.word()));
     }
-    let line = format!("{value}\n");
-    let replaced =
-        report.as_ref().map(|path| (path, replace(path, &line, outcome == ItemState::Skipped.word())));
+    let line = format!("{object}\n");
+    let replaced = report.as_ref().map(|path| (path, replace(path, &line, outcome == ItemState::Skipped)));
     let appended = report_append.as_ref().map(|path| (path, append(path, &line)));
     for (path, written) in replaced.into_iter().chain(appended) {
         if let Err(e) = written {
-            out.warn(&say::file_lost(outcome, path.display(), e));
+            out.warn(&say::file_lost(outcome.word(), path.display(), e));
         }
     }
 }
@@ -84,23 +90,25 @@ fn save(how: &mut OpenOptions, path: &Path, line: &str) -> io::Result<()> {
 }
 
 /// A run that failed before it asked for a lease.
-pub fn early(args: &ReportOptions<'_>, failed: &Failed) -> Value {
-    json!({
+pub fn early(args: &ReportOptions<'_>, failed: &Failed) -> Report {
+    let outcome = ItemState::Failed;
+    let object = json!({
         "v": 1,
         "time": host::utc(leasehold::clock::wall().as_secs()),
         "job": args.job.unwrap_or(args.lease),
         "lease": args.lease,
         "exit": failed.code(),
         "duration_s": 0.0,
-        "outcome": ItemState::Failed.word(),
+        "outcome": outcome.word(),
         "reason": failed.word,
-    })
+    });
+    Report { outcome, object }
 }
 
 /// A run whose item is not run now.
-pub fn item(spec: &RunSpec, opened: &Opened, result: &Result<u8, Failed>) -> Value {
+pub fn item(spec: &RunSpec, opened: &Opened, result: &Result<u8, Failed>) -> Report {
     let (outcome, reason) = item_args::outcome(opened);
-    json!({
+    let object = json!({
         "v": 1,
         "time": item_args::now(),
         "job": spec.job.as_str(),
@@ -108,24 +116,25 @@ pub fn item(spec: &RunSpec, opened: &Opened, result: &Result<u8, Failed>) -> Val
         "run_id": spec.run_id,
         "exit": result.as_ref().map_or_else(|failed| failed.code(), |code| *code),
         "duration_s": 0.0,
-        "outcome": outcome,
+        "outcome": outcome.word(),
         "reason": reason,
-    })
+    });
+    Report { outcome, object }
 }
 
-/// The outcome of a run, in a word.
-pub fn outcome(ran: &RunResult) -> &'static str {
+/// The outcome of a run.
+fn outcome(ran: &RunResult) -> ItemState {
     match &ran.outcome {
-        Outcome::Busy(_) => ItemState::Skipped.word(),
-        Outcome::Lost { .. } => ItemState::Lost.word(),
-        Outcome::Finished { state, .. } => state.word(),
-        Outcome::Granted(_) => ItemState::Ok.word(),
-        Outcome::NotStarted(_) => ItemState::Failed.word(),
+        Outcome::Busy(_) => ItemState::Skipped,
+        Outcome::Lost { .. } => ItemState::Lost,
+        Outcome::Finished { state, .. } => *state,
+        Outcome::Granted(_) => ItemState::Ok,
+        Outcome::NotStarted(_) => ItemState::Failed,
     }
 }
 
 /// A run that asked for a lease.
-pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> Value {
+pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> Report {
     let exit = match result {
         Ok(code) => *code,
         Err(failed) => failed.code(),
@@ -159,14 +168,15 @@ pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> V
         }
         Outcome::Finished { .. } | Outcome::Granted(_) => None,
     };
-    value["outcome"] = outcome(ran).into();
+    let outcome = outcome(ran);
+    value["outcome"] = outcome.word().into();
     if let Some(reason) = reason {
         value["reason"] = reason.into();
     }
     if !ran.fences.went_round.is_empty() {
         value["went_round"] = ran.fences.went_round.clone().into();
     }
-    value
+    Report { outcome, object: value }
 }
 
 fn word(why: &StopReason) -> &'static str {

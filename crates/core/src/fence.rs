@@ -175,10 +175,10 @@ fn enforced(fence: &Fence, bearer: &Bearer, offer: &FenceOffer) -> FenceVerdict 
         return FenceVerdict::Refuse(RefusalReason::OtherLease);
     }
     if fence.epoch != bearer.epoch {
-        // Only `adopt`, after a store was rewound, raises the generation.
-        let adopted = bearer.epoch.generation > fence.epoch.generation;
+        // Reserved: no command raises the generation, and `adopt` does not either.
+        let raised = bearer.epoch.generation > fence.epoch.generation;
         return match offer {
-            FenceOffer::Seal(mode) if adopted => announce(fence, bearer, *mode),
+            FenceOffer::Seal(mode) if raised => announce(fence, bearer, *mode),
             _ => FenceVerdict::Refuse(RefusalReason::Epoch),
         };
     }
@@ -411,9 +411,9 @@ mod tests {
             let same = b.lease == fence.lease && b.epoch == fence.epoch;
             if allowed {
                 assert_eq!(b.lease, fence.lease);
-                let adopted =
+                let raised =
                     b.epoch.generation > fence.epoch.generation && matches!(case.offer, FenceOffer::Seal(_));
-                assert!(b.epoch == fence.epoch || adopted, "{case:?}");
+                assert!(b.epoch == fence.epoch || raised, "{case:?}");
             }
             if same && b.token < fence.token || same && b.token == fence.token && b.grant != fence.grant {
                 assert!(!allowed, "{case:?}");

@@ -74,7 +74,8 @@ hex_id! {
 /// epoch, so the new record cannot pass for the old one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch {
-    /// Raised only by `adopt`, after a store was rewound.
+    /// Always 1. A higher one is reserved for a store that was rewound: a fence would let it be announced, but no command
+    /// raises it.
     pub generation: u32,
     /// Random, chosen when the record is created.
     pub id: u128,

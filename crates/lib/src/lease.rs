@@ -21,9 +21,9 @@ use leasehold_core::time::BootTime;
 use leasehold_core::timing::TimingWishes;
 use thiserror::Error;
 
-use crate::backends::gate::{Gates, named};
+use crate::backends::gate::Gates;
 use crate::backends::memory::MemoryStore;
-use crate::backends::{Reach, store_of};
+use crate::backends::{Reach, name_in_store, store_of};
 use crate::driver::{Driver, InputSender, ProtectedWork};
 use crate::run_fences::Fences;
 use crate::seen_tokens::SeenTokens;
@@ -214,7 +214,7 @@ impl LeaseRequest {
         let open = Arc::clone(&self.leases.open);
         let gates = Gates::new(Arc::new(move || open().map_err(Failure::from)));
         let target = |url: &String| -> Result<Box<dyn Target>, Error> {
-            let Some(name) = named(url) else { return Ok(open_target(url)?) };
+            let Some(name) = name_in_store(url) else { return Ok(open_target(url)?) };
             Ok(Box::new(gates.gate(&Name::new(name).map_err(|e| invalid(&e))?)))
         };
         fences.add(lease.clone(), self.fences.iter().map(target).collect::<Result<_, _>>()?);

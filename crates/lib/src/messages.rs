@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A failure in three parts: what happened, what it means for the job, what to do next.
 ///
 /// A caller that passes a failure on can replace one part and keep the others. A part may be empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
     /// What happened.
     pub what: String,

@@ -66,6 +66,12 @@ impl Terms {
         ours.or_else(|| Slot::due_at(at))
     }
 
+    /// The slot that [`Terms::subject`] has named like this.
+    fn slot_called(&self, id: &str) -> Option<Slot> {
+        let due: Timestamp = id.parse().ok()?;
+        self.slot(due.as_second()).filter(|slot| slot.due() == due)
+    }
+
     fn catch_up(&self) -> CatchUp {
         CatchUp { most: self.catch_up, max_age: self.max_age }
     }
@@ -142,8 +148,8 @@ pub enum JobNote {
     Silent(Entry),
     /// Another machine has changed the schedule of the job, and this machine's is not in force.
     Elsewhere(String),
-    /// The record of a slot cannot be used.
-    Bad(String),
+    /// The record of the slot that is due at this second cannot be used, and why.
+    Bad(i64, String),
     /// The job is settled up to this second, which is far ahead: a clock was wrong.
     Ahead(i64),
 }

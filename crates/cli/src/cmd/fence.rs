@@ -1,11 +1,10 @@
 //! `leasehold fence`: shows and changes fences.
 
 use leasehold::backends::gate::Gates;
-use leasehold::backends::{shown, target_of};
+use leasehold::backends::{is_masked, shown, target_of};
 use leasehold::core::fence::{Fence, FenceMode};
 use leasehold::state::{StateDir, write_private};
 use leasehold::targets::{Class, Target};
-use leasehold::text::MASK;
 use serde_json::{Value, json};
 
 use super::run::diary;
@@ -23,7 +22,7 @@ pub fn run(flags: &Everywhere, args: &args::FenceArgs, out: &Out) -> Result<u8, 
         FenceVerb::Ls { targets } if targets.is_empty() => list(flags, &config::state_dir()?.targets(), out),
         // A single one that is no target fails as in every command.
         FenceVerb::Ls { targets: named } => match &named[..] {
-            [one] if !one.contains(MASK) => {
+            [one] if !is_masked(one) => {
                 target_args::opened(one, flags, &mut None).and_then(|_| list(flags, named, out))
             }
             _ => list(flags, named, out),
@@ -66,7 +65,7 @@ fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> TargetRow {
         fence: None,
         problem: Some(problem),
     };
-    if url.contains(MASK) {
+    if is_masked(url) {
         return bad(say::no_password());
     }
     let mut opened = match target_args::opened(url, flags, gates) {

@@ -16,7 +16,6 @@ use leasehold_run::runner::lookup::lookup;
 use leasehold_run::step_server::{self, SOCKET, StepAnswer, StepRequest};
 
 use super::step::{NOT_RUN, unheard};
-use super::target_args::{GateUrl, gate_of};
 use super::{by_kind, manual, target_args};
 use crate::args::{Everywhere, GateArgs};
 use crate::config;
@@ -41,11 +40,11 @@ pub fn run(flags: &Everywhere, args: &GateArgs, out: &Out) -> Result<u8, Failed>
     let program = lookup(&args.command[0], std::env::var_os("PATH").as_deref())
         .map_err(|e| Failed::new(FailKind::Command(e.exit_code()), "command", say::no_command(e)))?;
     let refused = |e: std::io::Error| Failed::new(FailKind::Command(126), "command", say::no_command(e));
-    let named = gate_of(&args.resource).unwrap_or_else(|| GateUrl::of(&args.resource));
-    let shown = gate::url(named.given());
-    let entry = match named {
-        GateUrl::Path(path) => by_path(path, &bearer)?,
-        GateUrl::Name(name) => by_name(flags, &super::name(name)?, &bearer)?,
+    let given = gate::given(&args.resource).unwrap_or(&args.resource);
+    let shown = gate::url(given);
+    let entry = match gate::named(&shown) {
+        Some(name) => by_name(flags, &super::name(name)?, &bearer)?,
+        None => by_path(given, &bearer)?,
     };
     if let Some(refused) = &entry.let_in {
         out.warn(&say::would_be_refused(target_args::would_be_refused(refused)));
@@ -60,14 +59,8 @@ pub fn run(flags: &Everywhere, args: &GateArgs, out: &Out) -> Result<u8, Failed>
     child.wait().map(exec::code).map_err(refused)
 }
 
-/// The absolute path of a gate that is a lock file.
-pub fn absolute(path: &str) -> String {
-    std::path::absolute(path).map_or(path.into(), |path| path.display().to_string())
-}
-
 fn by_path(path: &str, bearer: &Bearer) -> Result<GateEntry, Failed> {
-    let gate = GateTarget::open(absolute(path));
-    let entered = gate.and_then(|mut gate| gate.enter(bearer));
+    let entered = GateTarget::open(path).and_then(|mut gate| gate.enter(bearer));
     let (inside, entered) = entered.map_err(|error| target_args::failed(&error))?;
     Ok(GateEntry { let_in: entered.let_in, inside: Some(inside), by: None })
 }

@@ -194,20 +194,19 @@ pub fn tries_again(state: ItemState, failures: u32, steps: usize, attempts: u32)
     }
 }
 
-/// The words for `--json` and `--report`: the outcome of a run that did not start because of its item, and the reason.
-pub fn outcome(opened: &Opened) -> (&'static str, &'static str) {
-    let skipped = ItemState::Skipped.word();
+/// For `--json` and `--report`: the outcome of a run that did not start because of its item, and the reason in a word.
+pub fn outcome(opened: &Opened) -> (ItemState, &'static str) {
     match opened {
-        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => (skipped, "cooldown"),
-        Opened::Done(_) => (skipped, SettleReason::Done.word()),
-        Opened::Skipped(_) => (skipped, SettleReason::Skipped.word()),
-        Opened::InProgress(_) => (skipped, SettleReason::InProgress.word()),
-        Opened::Unknown(..) => (ItemState::Unknown.word(), "never-reported"),
-        Opened::Settled => (skipped, "settled"),
-        Opened::Quarantined(_) => (ItemState::Failed.word(), "quarantined"),
-        Opened::Bad(_) => (ItemState::Failed.word(), "bad_record"),
-        Opened::Failed { .. } => (ItemState::Failed.word(), "store_unreachable"),
-        Opened::Begun(..) => (ItemState::Ok.word(), ""),
+        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => (ItemState::Skipped, "cooldown"),
+        Opened::Done(_) => (ItemState::Skipped, SettleReason::Done.word()),
+        Opened::Skipped(_) => (ItemState::Skipped, SettleReason::Skipped.word()),
+        Opened::InProgress(_) => (ItemState::Skipped, SettleReason::InProgress.word()),
+        Opened::Unknown(..) => (ItemState::Unknown, "never-reported"),
+        Opened::Settled => (ItemState::Skipped, "settled"),
+        Opened::Quarantined(_) => (ItemState::Failed, "quarantined"),
+        Opened::Bad(_) => (ItemState::Failed, "bad_record"),
+        Opened::Failed { .. } => (ItemState::Failed, "store_unreachable"),
+        Opened::Begun(..) => (ItemState::Ok, ""),
     }
 }
 

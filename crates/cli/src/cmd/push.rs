@@ -12,20 +12,26 @@ use leasehold::backends::git::{hook, is_helper, url_rewrite};
 use leasehold::messages::Explanation;
 use leasehold::random;
 use leasehold::targets::TargetError;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::target_args;
+use super::target_args::{self, TargetReason};
 use crate::args::PushArgs;
-use crate::exit::{self, FailKind, Failed};
+use crate::exit::{self, Failed};
 use crate::messages::push as say;
 use crate::out::Out;
 
-/// Names a file: the helper writes its failure there for `leasehold push`, instead of printing it.
+/// Names a file: the helper writes a [`HelperReport`] there for `leasehold push`, instead of printing its failure.
 const REPORT: &str = "LEASEHOLD_PUSH_REPORT";
 
-/// The words of `--json` for a push that was not made.
-const WORDS: [&str; 9] =
-    ["stale", "fork", "epoch", "jump", "other-lease", "not-sealed", "sequence", "bad_fence", "unknown"];
+/// What the helper reports to `leasehold push`.
+#[derive(Serialize, Deserialize)]
+enum HelperReport {
+    /// Git has called it.
+    Reached,
+    /// The push failed.
+    Failed { reason: TargetReason, told: Explanation },
+}
 
 /// Pushes as part of the run that we are in; git's own exit code, or one of ours.
 pub fn run(args: &PushArgs, out: &Out) -> Result<u8, Failed> {
@@ -46,13 +52,14 @@ pub fn run(args: &PushArgs, out: &Out) -> Result<u8, Failed> {
         command.stdout(Stdio::null());
     }
     let status = command.status().map_err(system)?;
-    let (mut told, outcome) = report.failure().unzip();
+    let (mut told, outcome) =
+        report.failure().map(|(reason, told)| (reason.failed(told), reason.outcome())).unzip();
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     if code != 0 && told.is_none() && !report.was_reached() {
         told = past_the_fence(&fenced, &args.args).map_err(system)?;
     }
     if out.json {
-        let outcome = match (&told, &outcome) {
+        let outcome = match (&told, outcome) {
             (Some(_), Some(outcome)) => outcome,
             (None, _) if code == 0 => "accepted",
             _ => "failed",
@@ -137,16 +144,12 @@ impl PushReport {
         fs::metadata(&self.0).is_ok_and(|found| found.len() > 0)
     }
 
-    /// The failure that the helper reports, and the outcome of the push.
-    fn failure(&self) -> Option<(Failed, String)> {
-        let value: Value = serde_json::from_slice(&fs::read(&self.0).ok()?).ok()?;
-        let code = value["code"].as_u64().and_then(|code| u8::try_from(code).ok())?;
-        let text = |name: &str| value[name].as_str().unwrap_or_default();
-        let word = WORDS.into_iter().find(|word| *word == text("word")).unwrap_or("push");
-        Some((
-            Failed::new(FailKind::of(code), word, Explanation::of(text("message"))),
-            text("outcome").into(),
-        ))
+    /// The failure that the helper reports.
+    fn failure(&self) -> Option<(TargetReason, Explanation)> {
+        match serde_json::from_slice(&fs::read(&self.0).ok()?).ok()? {
+            HelperReport::Failed { reason, told } => Some((reason, told)),
+            HelperReport::Reached => None,
+        }
     }
 }
 
@@ -165,7 +168,7 @@ pub fn as_helper() -> Option<u8> {
     }
     // Git calls us once for each URL it pushes to: an earlier report stays.
     if std::env::var_os(REPORT).is_some_and(|path| fs::metadata(path).is_ok_and(|found| found.len() == 0)) {
-        report(&json!({"reached": true}));
+        report(&HelperReport::Reached);
     }
     let url = args.nth(1).and_then(|url| url.into_string().ok()).unwrap_or_default();
     let mut tell = |told: HelperNotice<'_>| match told {
@@ -185,15 +188,14 @@ pub fn as_helper() -> Option<u8> {
 }
 
 fn tell_failure(error: &TargetError) {
-    let Failed { kind, told, .. } = target_args::failed(error);
-    let message = told.to_string();
-    let (outcome, word) = target_args::outcome(error);
-    if !report(&json!({"code": kind.code(), "word": word, "message": message, "outcome": outcome})) {
-        Out::plain().warn(&message);
+    let told = error.explanation();
+    if !report(&HelperReport::Failed { reason: TargetReason::of(error), told: told.clone() }) {
+        Out::plain().warn(&told.to_string());
     }
 }
 
 /// Reports to `leasehold push`, if it started git; whether it did.
-fn report(what: &Value) -> bool {
-    std::env::var_os(REPORT).is_some_and(|path| fs::write(path, what.to_string()).is_ok())
+fn report(what: &HelperReport) -> bool {
+    let Ok(text) = serde_json::to_vec(what) else { return false };
+    std::env::var_os(REPORT).is_some_and(|path| fs::write(path, text).is_ok())
 }

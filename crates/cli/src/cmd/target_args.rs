@@ -1,14 +1,16 @@
 //! Shared by the commands that write targets: the run they belong to, the targets, and failures.
 
-use leasehold::backends::gate::{self, Gates};
-use leasehold::backends::{open_target, target_of};
+use leasehold::backends::gate::{Gates, HOLDS_NOTHING};
+use leasehold::backends::{is_gate, name_in_store, open_target, target_of};
 use leasehold::core::fence::{Bearer, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
 use leasehold::core::store::FailureKind;
+use leasehold::messages::Explanation;
 use leasehold::run_fences::Fences;
 use leasehold::targets::{Class, Refused, Target, TargetError};
 use leasehold_run::placeholders::{Moment, filled};
+use serde::{Deserialize, Serialize};
 
 use crate::args::Everywhere;
 use crate::exit::{FailKind, Failed};
@@ -63,7 +65,7 @@ pub fn named(
 
 /// Opens a target; nothing is reached yet. Gates share a handle on the store that is chosen.
 pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Result<Box<dyn Target>, Failed> {
-    let Some(GateUrl::Name(name)) = gate_of(url) else { return with_content(url) };
+    let Some(name) = name_in_store(url) else { return with_content(url) };
     let name = super::name(name)?;
     let gates = match gates {
         Some(gates) => gates,
@@ -74,90 +76,109 @@ pub fn opened(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> Resul
 
 /// Opens a target that can be written or read.
 pub fn with_content(url: &str) -> Result<Box<dyn Target>, Failed> {
-    let url = match gate_of(url) {
-        Some(GateUrl::Name(_)) => return Err(say::no_content(url, gate::HOLDS_NOTHING)),
-        Some(GateUrl::Path(path)) => gate::url(&super::gate::absolute(path)),
-        None => url.into(),
-    };
-    open_target(&url).map_err(|error| failed(&error))
-}
-
-/// A gate, as a URL or a person names it.
-#[derive(Clone, Copy)]
-pub enum GateUrl<'a> {
-    /// A record in the store of the lease.
-    Name(&'a str),
-    /// A lock file.
-    Path(&'a str),
-}
-
-impl<'a> GateUrl<'a> {
-    /// The gate that is given without `gate:`.
-    pub fn of(given: &'a str) -> Self {
-        if gate::named(&gate::url(given)).is_some() { Self::Name(given) } else { Self::Path(given) }
+    if name_in_store(url).is_some() {
+        return Err(say::no_content(url, HOLDS_NOTHING));
     }
-
-    /// The same without `gate:`.
-    pub fn given(self) -> &'a str {
-        match self {
-            Self::Name(given) | Self::Path(given) => given,
-        }
-    }
-}
-
-/// The gate that a URL names; nothing: it names another target.
-pub fn gate_of(url: &str) -> Option<GateUrl<'_>> {
-    gate::given(url).map(GateUrl::of)
+    open_target(url).map_err(|error| failed(&error))
 }
 
 /// Says how well a target is protected: always, unless --quiet, if that is less than people expect.
 pub fn tell_class(target: &str, class: Class, shared: bool, out: &Out) {
-    match (gate_of(target), class) {
-        (Some(GateUrl::Name(_)), _) => out.chat(&say::fences_gate(target)),
-        (Some(GateUrl::Path(_)), _) if shared => out.note(&say::lock_file_alone(target)),
-        (Some(GateUrl::Path(_)), _) => out.chat(&say::fences_lock_file(target)),
-        (None, Class::Atomic) => out.chat(&say::fences(target, class.word())),
-        (None, Class::Gate) => out.note(&say::checked_before(target)),
+    match class {
+        _ if name_in_store(target).is_some() => out.chat(&say::fences_gate(target)),
+        _ if is_gate(target) && shared => out.note(&say::lock_file_alone(target)),
+        _ if is_gate(target) => out.chat(&say::fences_lock_file(target)),
+        Class::Atomic => out.chat(&say::fences(target, class.word())),
+        Class::Gate => out.note(&say::checked_before(target)),
+    }
+}
+
+/// Why a target did not do what it was asked. It decides the exit code and the word of `--json`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetReason {
+    /// The rule says no.
+    Refused(RefusalReason),
+    /// Its fence cannot be read.
+    BadFence,
+    /// It may have been changed.
+    Unknown,
+    /// It cannot be a target.
+    Unfit,
+    /// Another process has its lock.
+    Busy,
+    /// Permission or credentials are missing.
+    Denied,
+    /// It does not take such a content.
+    Content,
+    /// The system failed.
+    System,
+    /// Its server did not answer.
+    Unreachable,
+    /// Its server cannot be used.
+    Unusable,
+}
+
+impl TargetReason {
+    /// The reason of this error.
+    pub fn of(error: &TargetError) -> Self {
+        match error {
+            TargetError::Refused(refused) => Self::Refused(refused.reason),
+            TargetError::BadFence { .. } => Self::BadFence,
+            TargetError::Unknown { .. } | TargetError::InDoubt { .. } => Self::Unknown,
+            TargetError::Unfit { .. } => Self::Unfit,
+            TargetError::Busy { .. } => Self::Busy,
+            TargetError::Io { source, .. } if denied(source) => Self::Denied,
+            // For example a directory where the target is a file.
+            TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
+                Self::Content
+            }
+            TargetError::Io { .. } => Self::System,
+            TargetError::Lost { .. } => Self::Unreachable,
+            TargetError::Remote { failure, .. } => match failure.kind {
+                FailureKind::Unreachable => Self::Unreachable,
+                FailureKind::Denied => Self::Denied,
+                FailureKind::Unusable => Self::Unusable,
+            },
+        }
+    }
+
+    /// The failure, with its exit code and word.
+    pub fn failed(self, told: Explanation) -> Failed {
+        let (kind, word) = match self {
+            Self::Refused(reason) => (FailKind::Refused, reason.word()),
+            Self::BadFence => (FailKind::NeedsYou, "bad_fence"),
+            Self::Unknown => (FailKind::NeedsYou, "unknown"),
+            Self::Unfit => (FailKind::Config, "unfit"),
+            Self::Busy => (FailKind::Unreachable, "target_busy"),
+            Self::Denied => (FailKind::Denied, "denied"),
+            Self::Content => (FailKind::Usage, "content"),
+            Self::System => (FailKind::Unreachable, "target"),
+            Self::Unreachable => (FailKind::Unreachable, "target_unreachable"),
+            Self::Unusable => (FailKind::Config, "target_unusable"),
+        };
+        Failed::new(kind, word, told)
+    }
+
+    /// The outcome of a write, in the words of `history`. Not every failure that needs a person is `unknown`: only a
+    /// write that may have landed.
+    pub fn outcome(self) -> &'static str {
+        match self {
+            Self::Refused(_) | Self::BadFence => "refused",
+            Self::Unknown => "unknown",
+            Self::Unfit
+            | Self::Busy
+            | Self::Denied
+            | Self::Content
+            | Self::System
+            | Self::Unreachable
+            | Self::Unusable => "failed",
+        }
     }
 }
 
 /// The failure of a target, with its exit code and word.
 pub fn failed(error: &TargetError) -> Failed {
-    let (kind, word) = match error {
-        TargetError::Refused(refused) => (FailKind::Refused, refused.reason.word()),
-        TargetError::BadFence { .. } => (FailKind::NeedsYou, "bad_fence"),
-        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => (FailKind::NeedsYou, "unknown"),
-        TargetError::Unfit { .. } => (FailKind::Config, "unfit"),
-        TargetError::Busy { .. } => (FailKind::Unreachable, "target_busy"),
-        TargetError::Io { source, .. } if denied(source) => (FailKind::Denied, "denied"),
-        // For example a directory where the target is a file.
-        TargetError::Io { source, .. } if source.kind() == std::io::ErrorKind::InvalidInput => {
-            (FailKind::Usage, "content")
-        }
-        TargetError::Io { .. } => (FailKind::Unreachable, "target"),
-        TargetError::Lost { .. } => (FailKind::Unreachable, "target_unreachable"),
-        TargetError::Remote { failure, .. } => match failure.kind {
-            FailureKind::Unreachable => (FailKind::Unreachable, "target_unreachable"),
-            FailureKind::Denied => (FailKind::Denied, "denied"),
-            FailureKind::Unusable => (FailKind::Config, "target_unusable"),
-        },
-    };
-    Failed::new(kind, word, error.explanation())
-}
-
-/// The outcome of a write that failed, in the words of `history`, and the reason in a word. Not every failure that
-/// needs a person is `unknown`: only a write that may have landed.
-pub fn outcome(error: &TargetError) -> (&'static str, &'static str) {
-    let outcome = match error {
-        TargetError::Refused(_) | TargetError::BadFence { .. } => "refused",
-        TargetError::Unknown { .. } | TargetError::InDoubt { .. } => "unknown",
-        TargetError::Unfit { .. }
-        | TargetError::Busy { .. }
-        | TargetError::Io { .. }
-        | TargetError::Lost { .. }
-        | TargetError::Remote { .. } => "failed",
-    };
-    (outcome, failed(error).word)
+    TargetReason::of(error).failed(error.explanation())
 }
 
 fn denied(error: &std::io::Error) -> bool {

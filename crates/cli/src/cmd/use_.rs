@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use leasehold::backends::{self, EMBEDDED, embedded, gate, shown, target_of};
+use leasehold::backends::{self, EMBEDDED, embedded, is_masked, name_in_store, shown, target_of};
 use leasehold::doctor::{Depth, Progress};
 use leasehold::other_stores::{OtherStores, UnknownHere};
 use leasehold::state::{StateDir, write_private};
 use leasehold::stores::RemarkLevel;
-use leasehold::text::MASK;
 use serde_json::json;
 
 use super::{SlowStoreNotice, doctor, item_args::quoted, other_stores};
@@ -111,7 +110,7 @@ fn warn_of_before(config: &Path, old: &str, chosen: &Chosen, state: &StateDir, o
         (Some(url), _) => {
             let before = shown(url);
             let back = if url == embedded { EMBEDDED.into() } else { quoted(&before) };
-            out.warn(&if before.contains(MASK) {
+            out.warn(&if is_masked(&before) {
                 say::before_masked(before, back)
             } else {
                 say::before(before, back)
@@ -134,7 +133,7 @@ fn warn_of_others(unknown: &[UnknownHere], named_before: bool, chosen: &Chosen, 
         return;
     }
     // The fence of a gate is in the store itself.
-    let fenced: Vec<String> = state.targets().into_iter().filter(|t| gate::named(t).is_none()).collect();
+    let fenced: Vec<String> = state.targets().into_iter().filter(|t| name_in_store(t).is_none()).collect();
     match &fenced[..] {
         [] => {}
         [target] => {

@@ -13,7 +13,7 @@ use leasehold_run::runner::exec;
 use leasehold_run::runner::lookup::lookup;
 use serde_json::json;
 
-use super::target_args;
+use super::target_args::{self, TargetReason};
 use crate::args::WriteArgs;
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::write as say;
@@ -55,7 +55,7 @@ impl Unwritten {
 
 fn checked(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
     answer.map_err(|error| Unwritten {
-        outcome: target_args::outcome(&error).0,
+        outcome: TargetReason::of(&error).outcome(),
         failed: target_args::failed(&error),
     })
 }

@@ -69,7 +69,7 @@ pub(super) fn hidden(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shown as masked;
+    use super::super::{is_masked, shown as masked};
 
     #[test]
     #[cfg(all(
@@ -108,6 +108,23 @@ mod tests {
         assert_eq!(masked("https://host/@scope/r"), "https://host/@scope/r");
         for plain in ["sqlite:/a/b@c:d", "postgres://db/ops", "postgres://ops@db/a:b@c"] {
             assert_eq!(masked(plain), plain);
+        }
+    }
+
+    #[test]
+    #[cfg(all(feature = "object", feature = "postgres", feature = "redis", feature = "sqlite"))]
+    fn a_mask_is_known_where_a_secret_may_be() {
+        for secret in [
+            "postgres://ops:s3cret@db/ops",
+            "postgres://db/a?password=s3cret",
+            "redis://:s3cret@h#k",
+            "s3://b/p?endpoint=http://u:s3cret@h",
+            "git:https://s3cret@h/r?token=s3cret",
+        ] {
+            assert!(is_masked(&masked(secret)) && !is_masked(secret), "{secret}");
+        }
+        for plain in ["file:/a/***/b", "sqlite:/a***", "s3://b/***", "***", "zoo:***"] {
+            assert!(!is_masked(plain), "{plain}");
         }
     }
 

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use crate::stores::{Examine, Failure, FailureKind, Store};
 use crate::targets::guard::Guard;
 use crate::targets::{Target, TargetError};
-use crate::text::{did_you_mean, is_word, short_digest};
+use crate::text::{MASK, did_you_mean, is_word, short_digest};
 
 /// Every backend of this build, in the order in which they are listed for people.
 pub static BACKENDS: &[Backend] = &[
@@ -310,6 +310,11 @@ pub fn shown(url: &str) -> String {
         Some(backend) => (backend.show)(url),
         None => mask::hidden(url),
     }
+}
+
+/// Whether it is a URL as it is shown, with a mask in place of a password or token. A path may have the same characters.
+pub fn is_masked(url: &str) -> bool {
+    url.contains(MASK) && shown(&url.replace(MASK, "secret")) == url
 }
 
 /// A short name for the store that a URL means here. An environment variable can make the same URL mean another store.

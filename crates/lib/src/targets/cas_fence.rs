@@ -8,7 +8,7 @@ use std::time::Duration;
 use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, next_seq, verdict};
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::ids::WriteId;
-use leasehold_core::store::{Cas, Failure, FailureKind, Version};
+use leasehold_core::store::{Cas, Failure, FailureKind, Landed, Version};
 use leasehold_core::update::{self, FoundRecord, TRIES, Update, UpdateDecision, UpdateOutcome};
 
 use super::{Refused, RefusedAction, Sealed, TargetAction, TargetError, Written, sealing};
@@ -60,8 +60,9 @@ pub(crate) enum Swap {
     Done,
     /// The fence had another version; nothing was changed.
     Conflict,
-    /// It may have been replaced, or may be replaced later; the text says why that is unknown.
-    Unknown(String),
+    /// There was no reliable answer. Unless the failure is one that writes nothing, the fence may have been replaced, or
+    /// may be replaced later.
+    Unknown(Failure),
 }
 
 impl From<Cas> for Swap {
@@ -69,9 +70,15 @@ impl From<Cas> for Swap {
         match cas {
             Cas::Written { .. } => Self::Done,
             Cas::Conflict => Self::Conflict,
-            Cas::Unknown(failure) => Self::Unknown(failure.message),
+            Cas::Unknown(failure) => Self::Unknown(failure),
         }
     }
+}
+
+/// Whether the server said that it wrote nothing. A second try would not help then, and after a failover it could accept a
+/// stale write.
+fn wrote_nothing(failure: &Failure) -> bool {
+    failure.landed == Landed::No || failure.kind == FailureKind::Denied
 }
 
 /// Whether a seal also checks that the server compares.
@@ -191,16 +198,20 @@ fn change<C: CasFence, T>(
                     }
                 })
             }
+            StoreAnswer::Cas(Ok(Swap::Unknown(failure))) if wrote_nothing(&failure) => {
+                let error = remote(at.cell, asked.doing(), failure);
+                return unsure(doubt.as_ref(), error);
+            }
             StoreAnswer::Cas(Ok(swap)) => {
                 let (then, attempt) = offered.take().unzip();
                 let cas = match (swap, then) {
                     (Swap::Done, Some(then)) => return NextCall::Done(Ok(then)),
-                    (Swap::Unknown(why), then) => {
+                    (Swap::Unknown(failure), then) => {
                         if let (true, Some(then)) = (asked == TargetAction::Seal && let_in(&attempt), then) {
                             // In observe mode the count may then lack one, which is accepted.
                             return NextCall::Done(Ok(then));
                         }
-                        let failure = Failure::new(FailureKind::Unreachable, why.as_str());
+                        let why = failure.message.clone();
                         doubt = attempt.map(|attempt| OpenAttempt { why, ..attempt });
                         Cas::Unknown(failure)
                     }
@@ -213,9 +224,13 @@ fn change<C: CasFence, T>(
             NextCall::Read => NextCall::Read,
             NextCall::Cas { expected, write, body } => NextCall::Cas { expected, write, body },
             NextCall::Done(UpdateOutcome::Stopped(answer)) => NextCall::Done(answer),
-            NextCall::Done(_) => {
-                let others = remote(at.cell, asked.doing(), busy());
-                unsure(doubt.as_ref(), others)
+            NextCall::Done(outcome) => {
+                let failure = match outcome {
+                    UpdateOutcome::Failed { failure, .. } => failure,
+                    _ => busy(),
+                };
+                let error = remote(at.cell, asked.doing(), failure);
+                unsure(doubt.as_ref(), error)
             }
         }
     });
@@ -268,22 +283,19 @@ pub(crate) fn refuses<C: CasFence>(cell: &mut C, never: &Version) -> Result<Swap
 
 /// [`super::Target::examine`] for a cell.
 pub(crate) fn examine<C: CasFence>(cell: &mut C) -> Result<(), TargetError> {
-    let mut why = format!("others replaced its fence {EXAMS} times in between");
+    let others = format!("others replaced its fence {EXAMS} times in between");
+    let mut failure = Failure::new(FailureKind::Unreachable, others);
     let mut backoff = Backoff::FIRST;
     for _ in 0..EXAMS {
         match cell.examine()? {
             Swap::Done => return Ok(()),
             Swap::Conflict => {}
-            Swap::Unknown(said) => why = said,
+            Swap::Unknown(said) if wrote_nothing(&said) => return Err(remote(cell, "check", said)),
+            Swap::Unknown(said) => failure = said,
         }
         pause(backoff.next());
     }
-    Err(unexamined(cell, why))
-}
-
-/// The check had no result.
-fn unexamined<C: CasFence>(cell: &C, message: String) -> TargetError {
-    remote(cell, "check", Failure::new(FailureKind::Unreachable, message))
+    Err(remote(cell, "check", failure))
 }
 
 /// The server accepted a write that it had to refuse.

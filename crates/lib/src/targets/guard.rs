@@ -22,9 +22,10 @@ impl Others {
         }
     }
 
-    /// Reads [`Others::word`].
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Allow, Self::Refuse].into_iter().find(|others| others.word() == word)
+    /// Reads [`Others::word`] as a guard has stored it; or a sentence about what is wrong with it.
+    pub fn parse(word: &str) -> Result<Self, String> {
+        let known = [Self::Allow, Self::Refuse].into_iter().find(|others| others.word() == word);
+        known.ok_or_else(|| format!("the setting of the guard for other sessions, {word:?}, is unknown"))
     }
 }
 

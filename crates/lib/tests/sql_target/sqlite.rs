@@ -115,6 +115,28 @@ fn every_case_of_the_table() {
     assert!(seen.len() >= 1100);
 }
 
+/// The same reading as in PostgreSQL: what is unknown is an error, and nobody takes it for one of the known settings.
+#[test]
+fn an_unknown_setting_for_others_is_an_error() {
+    let file = File::guarded("DELETE", Others::Allow);
+    file.seal(1).unwrap();
+    let damage = "PRAGMA ignore_check_constraints = 1; UPDATE leasehold_fences SET others = 'some'";
+    file.db().execute_batch(damage).unwrap();
+    let mut target = file.target("plain");
+    let answers = [
+        target.seal(&bearer(2), FenceMode::Enforce).map(drop),
+        target.write(&bearer(1), None, Content::Bytes(STALE.as_bytes())).map(drop),
+        target.show().map(drop),
+        target.inspect().map(drop),
+        target.install(Others::Refuse, true).map(drop),
+    ];
+    for answer in answers {
+        let Err(TargetError::BadFence { why, .. }) = answer else { panic!("{answer:?}") };
+        assert!(why.contains("\"some\", is unknown"), "{why}");
+    }
+    assert_eq!(file.content(), "old");
+}
+
 /// A program in Python with one line more than before, stopped before its statement and before its commit.
 #[test]
 fn a_frozen_program_is_refused() {

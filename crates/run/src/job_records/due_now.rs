@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use leasehold::ledger::{self, alive, amend, key_of};
 use leasehold::stores::Store;
 use leasehold::update::{NextCall, StoreAnswer, drive};
@@ -152,11 +151,8 @@ impl Looking<'_> {
         match Entry::decode_of(&subject, &stored.body) {
             Ok(entry) => self.stands(&entry, &stored).map(Some),
             Err(bad) => {
-                self.look.notes.push(JobNote::Bad(format!(
-                    "the record of {}@{}: {bad}",
-                    self.terms.job,
-                    slot.due()
-                )));
+                let why = format!("the record of {}@{}: {bad}", self.terms.job, slot.due());
+                self.look.notes.push(JobNote::Bad(slot.number(), why));
                 Ok(Some(SlotStanding::Settled))
             }
         }
@@ -223,7 +219,7 @@ impl Looking<'_> {
         let (entries, bad) = recorded(self.store, &self.terms.job, after, upto)?;
         let mut all: BTreeMap<i64, SlotStanding> =
             bad.iter().map(|(at, _)| (*at, SlotStanding::Settled)).collect();
-        self.look.notes.extend(bad.into_iter().map(|(_, why)| JobNote::Bad(why)));
+        self.look.notes.extend(bad.into_iter().map(|(at, why)| JobNote::Bad(at, why)));
         for (entry, stored) in &entries {
             let stands = if dropped && is_skipped_unstarted(entry) {
                 block_on(self.store.remove(&key_of(&entry.subject), &stored.version));
@@ -284,8 +280,8 @@ impl Looking<'_> {
 
     /// Whether an earlier slot of this job, which is tried again, holds the lease.
     fn is_made_up(&mut self, held: &LeaseRecord) -> Result<bool, Failure> {
-        let at = held.holder.slot.as_deref().and_then(|slot| slot.parse::<Timestamp>().ok());
-        let Some(slot) = at.and_then(|at| self.terms.slot(at.as_second())) else { return Ok(false) };
+        let slot = held.holder.slot.as_deref().and_then(|id| self.terms.slot_called(id));
+        let Some(slot) = slot else { return Ok(false) };
         let entry = ledger::entry(self.store, &self.terms.subject(&slot))?;
         Ok(takes_turns(held, &self.terms.job, entry.as_ref()))
     }

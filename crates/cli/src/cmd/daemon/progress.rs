@@ -26,7 +26,32 @@ pub struct Progress<'a> {
     out: &'a Out,
     chosen: Chosen,
     /// What was told about a job once, and is not repeated.
-    told: BTreeSet<(Name, String)>,
+    told: BTreeSet<(Name, ToldOnce)>,
+}
+
+/// Something that is found at each look, and told at the first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ToldOnce {
+    /// The job's records cannot be used.
+    Unusable,
+    /// Another machine's schedule is in force.
+    Elsewhere(String),
+    /// It is decided up to this second.
+    Ahead(i64),
+    /// The record of the slot that is due at this second cannot be used.
+    Bad(i64),
+}
+
+impl ToldOnce {
+    /// The note, if it is one that is told once.
+    fn of(note: &JobNote) -> Option<Self> {
+        match note {
+            JobNote::Elsewhere(schedule) => Some(Self::Elsewhere(schedule.clone())),
+            JobNote::Ahead(upto) => Some(Self::Ahead(*upto)),
+            JobNote::Bad(at, _) => Some(Self::Bad(*at)),
+            JobNote::Dropped(_) | JobNote::WavedOff(_) | JobNote::Stuck(_) | JobNote::Silent(_) => None,
+        }
+    }
 }
 
 impl<'a> Progress<'a> {
@@ -44,11 +69,14 @@ impl<'a> Progress<'a> {
             }
             SchedulerEvent::Noted(job, note) => self.note(job, note),
             SchedulerEvent::Unusable(job, failure) => {
-                if self.told.insert(((*job).clone(), failure.message.clone())) {
+                if self.told.insert(((*job).clone(), ToldOnce::Unusable)) {
                     self.out.warn(&say::not_run(job, &failure.message));
                 }
             }
-            SchedulerEvent::Started(job, start) => self.started(job, start),
+            SchedulerEvent::Started(job, start) => {
+                self.told.remove(&((*job).clone(), ToldOnce::Unusable));
+                self.started(job, start);
+            }
             SchedulerEvent::NotStarted(job, slot, error) => self.not_started(job, slot, error),
             SchedulerEvent::Ended(job, run) => self.ended(job, run),
             SchedulerEvent::StoreSilent(failure) => {
@@ -172,10 +200,9 @@ impl<'a> Progress<'a> {
                 let text = say::ahead(job, plan::ahead(utc(*upto), job));
                 ("ahead", String::new(), text, json!({"until": utc(*upto)}))
             }
-            JobNote::Bad(why) => ("bad", String::new(), say::left_alone(why), json!({"reason": why})),
+            JobNote::Bad(_, why) => ("bad", String::new(), say::left_alone(why), json!({"reason": why})),
         };
-        let once = matches!(note, JobNote::Elsewhere(_) | JobNote::Bad(_) | JobNote::Ahead(_));
-        if once && !self.told.insert((job.clone(), text.clone())) {
+        if ToldOnce::of(note).is_some_and(|once| !self.told.insert((job.clone(), once))) {
             return;
         }
         self.event(event, job, &slot, &text, &fields);
@@ -279,6 +306,16 @@ mod tests {
         let ended = EndedRun { slot, subject, status, run_id: "r".into(), outcome: None, attempts: 1 };
         let told = told(&job, &id, &RunEnded { ended: &ended, record, became });
         (told.word, told.text, told.alarming)
+    }
+
+    /// What is wrong is told once, although its words may change from look to look.
+    #[test]
+    fn what_is_told_once_is_known_by_what_it_is_about() {
+        let bad = |at, why: &str| ToldOnce::of(&JobNote::Bad(at, why.into()));
+        assert_eq!(bad(60, "3 bytes long"), bad(60, "the record of site@…: 3 bytes long"));
+        assert_ne!(bad(60, "3 bytes long"), bad(120, "3 bytes long"));
+        let slot = Subject::Slot { job: Name::new("site").unwrap(), at: 60, id: SLOT.into() };
+        assert_eq!(ToldOnce::of(&JobNote::Stuck(slot)), None);
     }
 
     #[test]

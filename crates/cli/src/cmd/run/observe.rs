@@ -36,6 +36,7 @@ use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::observe as say;
 use crate::out::Out;
+use crate::report::{self, Report};
 
 /// The code of a command that the system does not execute, as in a shell.
 const NOT_EXECUTED: u8 = 126;
@@ -98,7 +99,8 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
         let seen = beside.seen(&left, notes.held_by.as_deref());
         notes.told(((), seen));
     }
-    let mut record = diary::line(spec, chosen, if code == 0 { "ok" } else { "failed" });
+    let outcome = ended(code);
+    let mut record = diary::line(spec, chosen, outcome.word());
     record["exit"] = code.into();
     record["duration_s"] = lasted.as_secs_f64().into();
     record["seen"] = notes.seen.into();
@@ -106,7 +108,7 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     if let Some(Err(e)) = path.map(|path| note(&path, &record)) {
         out.warn(&say::not_noted(e));
     }
-    crate::report::write(&args.manner.reports, out, || record);
+    report::write(&args.manner.reports, out, || Report { outcome, object: record });
     ran.map_err(|e| Failed::new(FailKind::Command(NOT_EXECUTED), "command", say::not_executed(e)))
 }
 
@@ -118,13 +120,17 @@ fn note(path: &Path, line: &Value) -> io::Result<()> {
     append_private(path, format!("{line}\n").as_bytes())
 }
 
+/// The outcome of a command that ended with this code.
+fn ended(code: u8) -> ItemState {
+    if code == 0 { ItemState::Ok } else { ItemState::Failed }
+}
+
 /// Records how its key or slot ended.
 fn close(book: &mut ItemRecorder, store: &mut dyn Store, code: u8, lasted: Duration) -> ItemRecorded {
-    let state = if code == 0 { ItemState::Ok } else { ItemState::Failed };
     let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
     let ending =
         Ending { exit: Some(code.into()), took_ms, at: item_args::now(), reason: None, said: String::new() };
-    book.record(store, state, ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE))
+    book.record(store, ended(code), ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE))
 }
 
 /// What the run observed.

@@ -15,7 +15,7 @@ use leasehold_run::runner::run::{RunResult, RunSpec};
 use super::{ReportOptions, carry_out, find, on_store};
 use crate::args::{Color, Everywhere, ReportArgs};
 use crate::cmd::{self, target_args, timing, within};
-use crate::exit::{FailKind, Failed};
+use crate::exit::Failed;
 use crate::messages::run as say;
 use crate::out::Out;
 
@@ -62,12 +62,7 @@ fn recorded(ran: &RunResult) -> Option<SlotOutcome> {
 
 /// Why the run did not start its slot.
 fn not_begun(result: &Result<u8, Failed>) -> NotBegun {
-    match result.as_ref().map_err(|failed| failed.kind) {
-        Ok(_) => NotBegun::Skipped,
-        Err(FailKind::Usage | FailKind::Refused | FailKind::Denied | FailKind::Config) => NotBegun::InVain,
-        Err(FailKind::NeedsYou) => NotBegun::NeedsYou,
-        Err(_) => NotBegun::Failed,
-    }
+    result.as_ref().map_or_else(|failed| failed.kind.not_begun(), |_| NotBegun::Skipped)
 }
 
 /// Checks everything that can be wrong before a lease is asked for.

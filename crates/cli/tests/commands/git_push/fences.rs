@@ -24,6 +24,24 @@ fn a_fence_that_makes_no_sense_refuses() {
     assert_eq!(scene.yard.at(MAIN), old);
 }
 
+/// A push that was not made has the reason that a write would have: the words are those of every target.
+#[test]
+fn a_push_that_failed_has_the_reason_of_a_write() {
+    let scene = Scene::new(RepoAccess::File);
+    scene.seal(1);
+    let reason = |code| {
+        let mut push = scene.world.command(&["--json", "push", "origin", "main"]);
+        let ended: Ended = push.envs(run_variables(1)).current_dir(&scene.clone).output().unwrap().into();
+        let said = ended.is(code, "").json();
+        assert_eq!(said["outcome"], "failed", "{said}");
+        said["reason"].as_str().unwrap().to_owned()
+    };
+    must(&scene.yard.bare(), &["config", "receive.advertiseAtomic", "false"]);
+    assert_eq!(reason(78), "unfit");
+    std::fs::rename(scene.yard.bare(), scene.yard.bare().with_extension("gone")).unwrap();
+    assert_eq!(reason(69), "target_unreachable");
+}
+
 /// What is named as the way out works for a repository.
 #[test]
 fn a_rewound_store_is_noticed_by_the_fence() {

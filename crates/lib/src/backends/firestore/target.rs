@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leasehold_core::fence_record::FenceRecord;
 use leasehold_core::ids::WriteId;
-use leasehold_core::store::{Cas, FailureKind, Version};
+use leasehold_core::store::{Cas, Version};
 
 use self::documents::{Document, Documents};
 use super::connection::FirestoreConnection;
@@ -88,13 +88,7 @@ impl CasFence for FirestoreTarget {
         let write = WriteId(random::seed());
         let work =
             async |store: &mut FirestoreConnection| store.swap(documents, at, write, &fence, content).await;
-        match self.server.calls.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown) {
-            // The commit was refused.
-            Cas::Unknown(failure) if failure.kind == FailureKind::Denied => {
-                Err(self.server.failed("write", failure))
-            }
-            cas => Ok(cas.into()),
-        }
+        Ok(self.server.calls.call(content.map_or(0, <[u8]>::len), work, Cas::Unknown).into())
     }
 
     fn examine(&mut self) -> Result<Swap, TargetError> {

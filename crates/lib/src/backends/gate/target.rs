@@ -72,7 +72,7 @@ impl Gates {
     /// The gate of this name.
     pub fn gate(&self, name: &Name) -> StoreGate {
         let (key, shown) = (format!("{PREFIX}{name}"), url(name.as_str()));
-        StoreGate { gates: self.clone(), key, shown, until: BootTime::default() }
+        StoreGate { gates: self.clone(), key, shown, until: BootTime::default(), doubt: None }
     }
 }
 
@@ -84,6 +84,8 @@ pub struct StoreGate {
     shown: String,
     /// The end of the time for the calls of this verb.
     until: BootTime,
+    /// Why it is unknown whether the last change was made, with the kind of failure.
+    doubt: Option<Failure>,
 }
 
 impl StoreGate {
@@ -105,7 +107,10 @@ impl StoreGate {
     /// The error of a start. No command was started, so it does not matter whether the fence counts the start.
     fn not_entered(&self, error: TargetError) -> TargetError {
         match error {
-            TargetError::InDoubt { why, .. } => self.remote("enter", unreachable(&why)),
+            TargetError::InDoubt { why, .. } => {
+                self.remote("enter", self.doubt.clone().unwrap_or_else(|| unreachable(&why)))
+            }
+            TargetError::Remote { failure, .. } => self.remote("enter", failure),
             other => entering(other),
         }
     }
@@ -168,13 +173,11 @@ impl CasFence for StoreGate {
         _: Option<&()>,
     ) -> Result<Swap, TargetError> {
         let (write, body) = (WriteId(random::seed()), record.encode());
-        match self.call("change", |store, key| block_on(store.cas(key, at, write, &body)))? {
-            // A second try would not help.
-            Cas::Unknown(failure) if failure.kind != FailureKind::Unreachable => {
-                Err(self.remote("change", failure))
-            }
-            cas => Ok(cas.into()),
+        let cas = self.call("change", |store, key| block_on(store.cas(key, at, write, &body)))?;
+        if let Cas::Unknown(failure) = &cas {
+            self.doubt = Some(failure.clone());
         }
+        Ok(cas.into())
     }
 
     /// The store of a lease is checked before its first use.
@@ -225,9 +228,12 @@ pub type GateTarget = LockTarget<NoContent>;
 pub struct NoContent;
 
 impl GateTarget {
-    /// The gate whose fence and lock are beside `path`.
+    /// The gate whose fence and lock are beside `path`. Its URL shows the whole path, which means the same in every
+    /// directory.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TargetError> {
-        Ok(Self::at(path.as_ref(), NoContent)?.with_patience(PATIENCE))
+        let path = path.as_ref();
+        let whole = std::path::absolute(path).unwrap_or_else(|_| path.into());
+        Ok(Self::at(&whole, NoContent)?.with_patience(PATIENCE))
     }
 
     /// Enters the gate. The fence is changed before the command starts.

@@ -17,7 +17,7 @@ use leasehold_core::store::FailureKind;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::push_output::{self, RefStatus};
-use super::remote::{FenceCommit, FencePush, GitRemote, took};
+use super::remote::{FenceCommit, FencePush, GitRemote, took, unknown};
 use super::tool::GitOutput;
 use super::unfit;
 use crate::targets::TargetError;
@@ -61,7 +61,7 @@ impl GitRemote {
                 Err(self.failed("check", FailureKind::Unreachable, outer.complaint()))
             }
             // The server did not refuse the outdated push, so it has shown nothing.
-            Swap::Done if !is(&outer, &late, RefStatus::refused) => Ok(Swap::Unknown(outer.complaint())),
+            Swap::Done if !is(&outer, &late, RefStatus::refused) => Ok(unknown(outer.complaint())),
             swap => Ok(swap),
         }
     }

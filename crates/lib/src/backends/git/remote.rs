@@ -276,9 +276,9 @@ impl GitRemote {
                 let (target, why) = (self.shown.clone(), NOT_OUR_FENCE.into());
                 Err(TargetError::InDoubt { target, asked: TargetAction::Write, why })
             }
-            Ok(false) => Ok(Swap::Unknown(NOT_OUR_FENCE.into())),
+            Ok(false) => Ok(unknown(NOT_OUR_FENCE)),
             Err(error) => {
-                Ok(Swap::Unknown(format!("git reported success, but the fence could not be read: {error}")))
+                Ok(unknown(format!("git reported success, but the fence could not be read: {error}")))
             }
         }
     }
@@ -312,18 +312,17 @@ impl GitRemote {
         if !answered && !said.late && push_output::never_sent(&said.err) {
             return Err(self.unfit(said).unwrap_or_else(|| self.complained("push to", said)));
         }
-        let unknown = || Swap::Unknown(said.complaint());
         let now = match self.fetch() {
             Ok(now) => now.map(|(_, at)| at),
             Err(error @ TargetError::BadFence { .. }) => return Err(error),
-            Err(_) => return Ok(unknown()),
+            Err(_) => return Ok(unknown(said.complaint())),
         };
         if now.as_ref().is_some_and(|now| now.shows(new)) {
             return Ok(Swap::Done);
         }
         // Without an answer, our fence may have been there before the current one.
         match answered {
-            false => Ok(unknown()),
+            false => Ok(unknown(said.complaint())),
             true if now.as_ref() != old => Ok(Swap::Conflict),
             true => Err(self.rejected(said)),
         }
@@ -419,6 +418,11 @@ impl GitRemote {
 
 fn parsed(at: Option<&Version>) -> Option<FenceCommit> {
     at.and_then(|Version(line)| FenceCommit::parse(line))
+}
+
+/// Git does not tell whether it pushed the fence.
+pub(super) fn unknown(why: impl Into<String>) -> Swap {
+    Swap::Unknown(Failure::new(FailureKind::Unreachable, why))
 }
 
 /// Whether git reports that the fence was pushed.

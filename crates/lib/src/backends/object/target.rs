@@ -308,12 +308,9 @@ impl CasFence for ObjectTarget {
                 }
                 Ok(Swap::Done)
             }
-            (Cas::Unknown(failure), _) if failure.kind == FailureKind::Denied => {
-                Err(self.server.failed("write the fence of", failure))
-            }
-            (Cas::Unknown(failure), spacing) => {
+            (unknown @ Cas::Unknown(_), spacing) => {
                 self.spacing = Some(spacing).filter(|spacing| !spacing.is_zero());
-                Ok(Swap::Unknown(failure.message))
+                Ok(unknown.into())
             }
             (conflict, _) => Ok(conflict.into()),
         }

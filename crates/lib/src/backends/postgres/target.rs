@@ -342,10 +342,7 @@ fn read(row: &Row, oid: u32) -> Result<Result<TableState, String>, Error> {
         let_in: row.try_get(9)?,
     };
     let id = row.try_get(0)?;
-    Ok(match Others::parse(&others) {
-        Some(others) => Ok(TableState { oid, id, row: fence, others }),
-        None => Err(format!("the setting of the guard for other sessions, {others:?}, is unknown")),
-    })
+    Ok(Others::parse(&others).map(|others| TableState { oid, id, row: fence, others }))
 }
 
 impl Target for PgTarget {

@@ -12,7 +12,7 @@ mod scripts;
 use std::time::Duration;
 
 use leasehold_core::fence_record::FenceRecord;
-use leasehold_core::store::{FailureKind, Landed, Version};
+use leasehold_core::store::Version;
 
 pub(super) use self::scripts::Keys;
 use self::scripts::{FenceAndValue, ReadWhat, Swapped};
@@ -183,12 +183,7 @@ impl CasFence for RedisTarget {
             Ok(Swapped::Done) => Ok(Swap::Done),
             Ok(Swapped::Conflict) => Ok(Swap::Conflict),
             Ok(Swapped::NotAString) => Err(self.not_a_string()),
-            // Refused before anything was changed. A second try would not help, and after a failover it could accept a
-            // stale write.
-            Err(failure) if failure.kind == FailureKind::Denied || failure.landed == Landed::No => {
-                Err(self.server.failed("write", failure))
-            }
-            Err(failure) => Ok(Swap::Unknown(failure.message)),
+            Err(failure) => Ok(Swap::Unknown(failure)),
         }
     }
 

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use leasehold_core::fence::{Bearer, Fence, FenceMode};
 use leasehold_core::fence_record::FenceRecord;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, params};
+use rusqlite::types::Type;
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension, params};
 use rustix::fs::{Mode as Bits, OFlags};
 
 pub use self::check::TableFence;
@@ -62,7 +63,8 @@ fn row_of(db: &Connection, table: &str) -> rusqlite::Result<Option<StoredFence>>
             let_in: row.get(7)?,
         };
         let others: String = row.get(8)?;
-        Ok((fence, Others::parse(&others).unwrap_or(Others::Refuse)))
+        let unknown = |why: String| Error::FromSqlConversionFailure(8, Type::Text, why.into());
+        Ok((fence, Others::parse(&others).map_err(unknown)?))
     };
     db.query_row(sql, [table], read).optional()
 }

@@ -17,8 +17,12 @@ enum Fate {
     Landed,
     /// It never lands, and there is no answer.
     Vanished,
-    /// The server refuses it.
+    /// The server denies it.
     Denied,
+    /// The server says that it wrote nothing.
+    NotWritten,
+    /// It never lands, and the answer is none of such a server.
+    Unusable,
 }
 
 #[derive(Debug, Default)]
@@ -76,8 +80,13 @@ impl CasFence for Fake {
         content: Option<&[u8]>,
     ) -> Result<Swap, TargetError> {
         let fate = self.fates.pop_front().unwrap_or(Fate::Answered);
-        if fate == Fate::Denied {
-            return Err(no("write", FailureKind::Denied));
+        match fate {
+            Fate::Denied => return Ok(Swap::Unknown(Failure::new(FailureKind::Denied, "no"))),
+            Fate::NotWritten => {
+                return Ok(Swap::Unknown(Failure::not_written(FailureKind::Unusable, "no")));
+            }
+            Fate::Unusable => return Ok(Swap::Unknown(Failure::new(FailureKind::Unusable, "no"))),
+            Fate::Answered | Fate::Landed | Fate::Vanished => {}
         }
         let now = self.stored.as_ref().map(|(_, version)| *version);
         let lie = if at.is_none() { Lie::Create } else { Lie::Replace };
@@ -92,7 +101,8 @@ impl CasFence for Fake {
             self.content = content.map_or(self.content.clone(), <[u8]>::to_vec);
             self.landed += 1;
         }
-        Ok(if fate == Fate::Answered { Swap::Done } else { Swap::Unknown("lost".into()) })
+        let lost = Failure::new(FailureKind::Unreachable, "lost");
+        Ok(if fate == Fate::Answered { Swap::Done } else { Swap::Unknown(lost) })
     }
 
     fn examine(&mut self) -> Result<Swap, TargetError> {
@@ -127,8 +137,13 @@ fn in_doubt<T: std::fmt::Debug>(answer: Result<T, TargetError>, wanted: TargetAc
 #[test]
 fn what_was_in_doubt_stays_in_doubt() {
     let again = [Fate::Vanished; TRIES as usize];
-    let endings: [(&[Fate], usize); 3] =
-        [(&[Fate::Landed], 1), (&[Fate::Vanished, Fate::Denied], 9), (&again, 99)];
+    let endings: [(&[Fate], usize); 5] = [
+        (&[Fate::Landed], 1),
+        (&[Fate::Vanished, Fate::Denied], 9),
+        (&[Fate::Vanished, Fate::NotWritten], 9),
+        (&[Fate::Unusable], 9),
+        (&again, 99),
+    ];
     for (fates, looks) in endings {
         let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), fates, looks);
         in_doubt(seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared), TargetAction::Seal);
@@ -143,6 +158,31 @@ fn what_was_in_doubt_stays_in_doubt() {
         seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared),
         Err(TargetError::Remote { .. })
     ));
+}
+
+/// A server that says that it wrote nothing is believed at once, and what kind of failure it is stays known.
+#[test]
+fn what_was_surely_not_written_is_no_doubt() {
+    for (fate, kind) in [(Fate::Denied, FailureKind::Denied), (Fate::NotWritten, FailureKind::Unusable)] {
+        let fake = || Fake::new(Some(sealed(33, FenceMode::Enforce)), &[fate], 99);
+        let error = |answer: Result<(), TargetError>| match answer {
+            Err(TargetError::Remote { failure, .. }) => assert_eq!(failure.kind, kind, "{fate:?}"),
+            other => panic!("{fate:?}: {other:?}"),
+        };
+        error(seal(&mut fake(), &bearer(34), FenceMode::Enforce, Exam::Spared).map(drop));
+        error(write(&mut fake(), &bearer(33), None, "d", b"new").map(drop));
+        error(set_mode(&mut fake(), FenceMode::Observe));
+        error(forget(&mut fake()).map(drop));
+        error(examine(&mut fake()));
+    }
+}
+
+/// A server that cannot be used is asked only whether the write landed.
+#[test]
+fn what_cannot_help_is_not_tried_again() {
+    let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &[Fate::Unusable], 99);
+    in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), TargetAction::Write);
+    assert_eq!((fake.looks, fake.landed), (97, 0));
 }
 
 #[test]

@@ -9,10 +9,12 @@ use std::time::Duration;
 use futures_util::TryStreamExt;
 use leasehold::backends::object::ObjectTarget;
 use leasehold::backends::object::Provider;
-use leasehold::core::fence::Fence;
+use leasehold::core::fence::{Fence, FenceMode};
 use leasehold::core::fence_record::FenceRecord;
-use leasehold::targets::Target;
+use leasehold::core::store::{FailureKind, Landed};
 use leasehold::targets::conformance::{OLD, TargetBench, replay, some_of_each_kind, whole};
+use leasehold::targets::{Target, TargetError};
+use leasehold_testkit::proxy::Fault;
 use leasehold_testkit::{count, server};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
@@ -21,7 +23,7 @@ use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
 use tokio::runtime::{Builder, Runtime};
 
-use super::kit::{Maker, Site};
+use super::kit::{Maker, Site, at, bearer, seal};
 use super::{examined, manners, zombies};
 use crate::object::{GcsDouble, Spot, fresh_prefix};
 
@@ -285,6 +287,23 @@ fn s3_has_manners() {
 #[test]
 fn azure_has_manners() {
     has_manners(&|| Box::new(azure_bucket()));
+}
+
+/// Azure writes no blob that has an Azure lease: that is told at once, and is no doubt.
+#[test]
+fn a_blob_with_an_azure_lease_is_surely_not_written() {
+    let bucket = azure_bucket();
+    seal(bucket.open().as_mut(), 33);
+    let proxy = bucket.proxy();
+    let body = "<Error><Code>LeaseIdMissing</Code></Error>";
+    let leased = Fault::Answer { status: 412, after_landing: false, content_type: "application/xml", body };
+    let strike = proxy.arm_on(bucket.swap_mark(), leased);
+    let mut target = bucket.open_at(&proxy.url(&bucket.server()));
+    let error = target.seal(&bearer(34), FenceMode::Enforce).unwrap_err();
+    let TargetError::Remote { failure, .. } = &error else { panic!("{error}") };
+    assert!(strike.struck() && failure.landed == Landed::No, "{failure:?}");
+    assert_eq!(failure.kind, FailureKind::Unusable);
+    assert_eq!(at(bucket.open().as_mut()), (33, 0));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use leasehold::backends::memory::MemoryStore;
 use leasehold::stores::{Listed, StoreFacts};
 use leasehold_core::ids::{Epoch, Grant, Token};
+use leasehold_core::ledger::Subject;
 use leasehold_core::ledger::job_record::JobSchedule;
 use leasehold_core::name::Name;
 use leasehold_core::record::{Hold, Holder};
@@ -74,26 +75,45 @@ fn held(lease: &Name) -> LeaseRecord {
     }
 }
 
+/// A job that is due each minute.
+fn terms() -> Terms {
+    let (job, minute) = (Name::new("site").unwrap(), Duration::from_secs(60));
+    let schedule = Schedule::every(Every::new(minute, Duration::ZERO).unwrap());
+    Terms {
+        named: JobSchedule { key: schedule.key(), written: "every 1m".into() },
+        schedule,
+        leases: vec![job.clone()],
+        job,
+        skips: true,
+        catch_up: 1,
+        max_age: None,
+        retry: false,
+        attempts: 1,
+        keep: minute,
+        stagger: Duration::ZERO,
+    }
+}
+
+/// The record of a lease names the slot of its holder. Slots of an earlier schedule have such a name too.
+#[test]
+fn a_slot_is_found_by_its_name() {
+    let terms = terms();
+    for at in [-60, 0, 6_060, 6_061] {
+        let slot = Slot::due_at(at).unwrap();
+        let Subject::Slot { id, .. } = terms.subject(&slot) else { panic!("a slot is a slot") };
+        assert_eq!(terms.slot_called(&id).map(|slot| slot.number()), Some(at), "{id}");
+    }
+    for id in ["", "6060", "1970-01-01T01:41:00.5Z"] {
+        assert_eq!(terms.slot_called(id), None, "{id}");
+    }
+}
+
 /// After a lost answer the record of a skipped slot is read again, so this look has one note of it.
 #[test]
 fn a_lost_answer_does_not_hide_a_skipped_slot() {
     for lands in [true, false] {
         let mut store = Lossy { inner: MemoryStore::new().unwrap(), lands, lost: false };
-        let (name, minute) = (Name::new("site").unwrap(), Duration::from_secs(60));
-        let schedule = Schedule::every(Every::new(minute, Duration::ZERO).unwrap());
-        let terms = Terms {
-            job: name.clone(),
-            named: JobSchedule { key: schedule.key(), written: "every 1m".into() },
-            schedule,
-            leases: vec![name.clone()],
-            skips: true,
-            catch_up: 1,
-            max_age: None,
-            retry: false,
-            attempts: 1,
-            keep: minute,
-            stagger: Duration::ZERO,
-        };
+        let (name, terms) = (Name::new("site").unwrap(), terms());
         register(&mut store, &[&terms], 6_000).unwrap();
         block_on(store.cas(&lease_key(&name), None, WriteId(1), &held(&name).encode()));
         let look = due_now(&mut store, &terms, 6_061, Tried::This(6_060)).unwrap();

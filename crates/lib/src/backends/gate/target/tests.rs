@@ -10,6 +10,7 @@ use super::*;
 use crate::backends::file::digest;
 use crate::backends::gate::named;
 use crate::backends::memory::MemoryStore;
+use crate::backends::{is_gate, name_in_store};
 use crate::stores::{Listed, StoreFacts, Stored};
 use crate::targets::conformance::{OLD, TargetBench, replay, whole};
 
@@ -112,7 +113,7 @@ enum Fate {
     /// It never lands, and there is no answer.
     Vanished,
     /// The store refuses it.
-    Denied,
+    Refused(FailureKind),
     /// A later run seals the gate just before it.
     Overtaken,
 }
@@ -145,7 +146,7 @@ impl Store for Faulty {
                 Cas::Unknown(unreachable("lost"))
             }
             Fate::Vanished => Cas::Unknown(unreachable("lost")),
-            Fate::Denied => Cas::Unknown(Failure::new(FailureKind::Denied, "no")),
+            Fate::Refused(kind) => Cas::Unknown(Failure::new(kind, "no")),
             Fate::Overtaken => {
                 let next = self.inner.clone();
                 let gates = Gates::new(Arc::new(move || Ok(Box::new(next.clone()))));
@@ -193,9 +194,11 @@ fn no_answer_at_all_starts_nothing() {
         let TargetError::Remote { failure, .. } = &error else { panic!("{fate:?}: {error}") };
         assert_eq!(failure.kind, FailureKind::Unreachable);
     }
-    let error = entered(&[Fate::Denied], usize::MAX).unwrap_err();
-    let TargetError::Remote { failure, .. } = &error else { panic!("{error}") };
-    assert_eq!(failure.kind, FailureKind::Denied);
+    for kind in [FailureKind::Denied, FailureKind::Unusable] {
+        let error = entered(&[Fate::Refused(kind)], usize::MAX).unwrap_err();
+        let TargetError::Remote { failure, .. } = &error else { panic!("{error}") };
+        assert_eq!(failure.kind, kind);
+    }
 }
 
 /// Another run seals between our read and our write, as it happens to a paused run.
@@ -232,10 +235,12 @@ fn by_hand_the_gate_is_sealed_on_the_way() {
 #[test]
 fn a_name_and_a_path() {
     for (url, name) in [("gate:mail", Some("mail")), ("gate:a/b", Some("a/b")), ("gate:", Some(""))] {
-        assert_eq!(named(url), name);
+        assert_eq!((named(url), name_in_store(url)), (name, name));
+        assert!(is_gate(url), "{url}");
     }
     for url in ["gate:/x", "gate:./x", "gate:../x", "file:x"] {
-        assert_eq!(named(url), None, "{url}");
+        assert_eq!((named(url), name_in_store(url)), (None, None), "{url}");
+        assert_eq!(is_gate(url), url != "file:x", "{url}");
     }
     // Without a store it does not become a file of that name.
     let error = crate::targets::open("gate:mail").unwrap_err();

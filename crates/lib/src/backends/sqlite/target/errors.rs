@@ -9,6 +9,10 @@ use crate::targets::{LOOKS, TargetError};
 
 /// A statement failed.
 pub(super) fn said(target: &str, doing: &'static str, error: &rusqlite::Error) -> TargetError {
+    // A value of the fence's row that we have refused to read.
+    if let rusqlite::Error::FromSqlConversionFailure(_, _, why) = error {
+        return bad_fence(target, why.to_string());
+    }
     let code = error.sqlite_error().map(|e| e.code);
     let (kind, why) = match code {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
