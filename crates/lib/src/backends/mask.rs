@@ -69,7 +69,7 @@ pub(super) fn hidden(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{is_masked, shown as masked};
+    use super::super::shown as masked;
 
     #[test]
     #[cfg(all(
@@ -114,6 +114,8 @@ mod tests {
     #[test]
     #[cfg(all(feature = "object", feature = "postgres", feature = "redis", feature = "sqlite"))]
     fn a_mask_is_known_where_a_secret_may_be() {
+        use super::super::is_masked;
+
         for secret in [
             "postgres://ops:s3cret@db/ops",
             "postgres://db/a?password=s3cret",
