@@ -213,7 +213,9 @@ fn a_slot_stays_open_with_its_key() {
     let closing = format!(r#"{{"key":"{key}"}},"state":"ok""#);
     let strikes: Vec<_> = (0..500).map(|_| proxy.arm_on(closing.as_bytes(), Fault::Cut)).collect();
     run.type_in("go\n");
-    run.ended().is(0, "items.unrecorded_perhaps").names(&[format!("how {key} "), format!("how {job}@")]);
+    run.ended()
+        .is(0, "items.unrecorded_perhaps")
+        .names(&[format!("outcome of {key} "), format!("outcome of {job}@")]);
     assert!(strikes[0].struck());
     let history = world.run(&["--store", &url, "--json", "history"]).out;
     let open =

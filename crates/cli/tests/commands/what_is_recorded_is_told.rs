@@ -106,5 +106,8 @@ fn a_skip_of_a_run_is_not_recorded() {
     assert!(!world.path("ran").exists());
     // What is said of it is true.
     let help = world.run(&["history", "--help"]).out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(help.contains("A run that finds the lease held writes nothing, with --slot too"), "{help}");
+    assert!(
+        help.contains("A run that finds the lease held writes no record, not even with --slot"),
+        "{help}"
+    );
 }

@@ -67,7 +67,8 @@ fn the_file_of_jobs_is_explained() {
     let once = world.run(&["help", "once"]).quiet().out;
     let once: Vec<&str> = once.split_whitespace().collect();
     assert!(
-        once.join(" ").contains("until ten runs in a row (or --attempts, if that is more) never reported")
+        once.join(" ")
+            .contains("unless ten runs in a row (or --attempts runs, if that is more) never reported")
     );
     assert!(world.run(&["help", "daemon"]).quiet().out.contains("HUP reads the file again"));
     assert!(world.run(&["help", "tick"]).quiet().out.contains("1 if a run failed"));
