@@ -41,13 +41,16 @@ export const removable = (key) => !key.startsWith(LEASE_PREFIX);
 // Kind and name of a key with which a store is tested or asked for its time.
 const ofTests = (key) => /^((?:doctor|probe)\/)([^]*)$/.exec(key)?.slice(1);
 
+// The slash before the name in a key: the first, or the second where a day is part of the kind.
+const endOfKind = (key) => key.indexOf("/", key.startsWith("log/") ? 4 : 0);
+
 // Where what a bearer limited to names that begin with `prefix` calls `key` is kept; undefined: it may
 // not use that. What a store is tested with is kept under its own prefix, so that no bearer changes
 // what another one tests.
 export function placed(prefix, key) {
   if (prefix === "") return key;
   if (ofTests(key)) return ofTests(key).join(prefix);
-  const slash = key.indexOf("/");
+  const slash = endOfKind(key);
   return slash >= 0 && key.slice(slash + 1).startsWith(prefix) ? key : undefined;
 }
 
@@ -62,7 +65,7 @@ export function called(prefix, place) {
 export function listable(allowed, prefix) {
   const place = placed(allowed, prefix);
   if (place !== undefined) return place;
-  const slash = prefix.indexOf("/");
+  const slash = endOfKind(prefix);
   if (slash < 0) return undefined;
   const rest = prefix.slice(slash + 1);
   return allowed.startsWith(rest) ? prefix.slice(0, slash + 1) + allowed : null;

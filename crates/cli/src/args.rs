@@ -1,6 +1,7 @@
 //! The command line. Its help texts are the documentation that people read first.
 
 mod fence;
+mod guard;
 mod items;
 mod manual;
 mod store;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::fence::{FenceArgs, FenceVerb, GateArgs};
+pub use self::guard::{GuardArgs, GuardVerb};
 pub use self::manual::{AcquireArgs, BreakArgs, ManualArgs, token};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{
@@ -35,7 +37,8 @@ Examples:
   leasehold help leasehold.toml           the keys of the file of jobs
   leasehold man | completions SHELL       the manual, and completions for your shell, on stdout
 
-NAME is the thing that must not be touched twice (a repo, a site, a table), not the task.";
+NAME is the lease: it names the thing that only one run may work on at a time (a repo, a site,
+a table), not the task.";
 
 /// Stops scheduled jobs and agents from running, or writing, twice
 #[derive(Debug, Parser)]
@@ -151,7 +154,7 @@ pub enum Command {
     /// Show and change the fences of targets
     Fence(FenceArgs),
     /// Guard a table of a database: the SQL of overtaken runs is refused there
-    Guard(crate::cmd::guard::GuardArgs),
+    Guard(GuardArgs),
     /// Test a store and name it in your configuration, so that cron sees it too
     Use(UseArgs),
     /// Accept the record of a lease after the store lost a newer one (79)
@@ -180,7 +183,7 @@ pub enum Command {
 /// Timing of a lease.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct TimingArgs {
-    /// How long a dead holder blocks others; renewed while the job runs, so 90s serves long jobs too
+    /// How long a dead holder blocks others. A run renews its lease, so 90s is enough for long jobs, too
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
     pub ttl: Duration,
     /// Time between renewals [default: a third of the TTL]
@@ -199,7 +202,7 @@ pub struct CommandArgs {
     /// Stop the command after this long (exit code 143 or 137); `none` for no limit
     #[arg(long, value_name = "DURATION", default_value = "6h")]
     pub max_run: String,
-    /// Wait this long for a busy lease, then skip
+    /// Wait this long for a lease that is held, then skip
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub wait: Option<Duration>,
     /// Name of this work in status and history [default: that of the lease]
@@ -237,7 +240,7 @@ _JOB, _TOKEN, _GRANT and _RUN_ID; with --key also _KEY, with --slot _SLOT, with 
 lost, the command and all its processes are ended before another run can take the lease, and the exit code \
 is 75.")]
 pub struct RunArgs {
-    /// The thing that must not be touched twice
+    /// The lease: names the thing that only one run may work on at a time
     pub name: String,
     #[command(flatten)]
     pub manner: CommandArgs,

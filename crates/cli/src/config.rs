@@ -4,15 +4,18 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::backends::{self, EMBEDDED, Holders, embedded, is_masked, shown};
 use leasehold::core::name::Name;
 use leasehold::doctor;
+use leasehold::run_log::Retention;
 use leasehold::seen_tokens::{OtherStore, SeenTokens};
 use leasehold::state::StateDir;
 use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
 use leasehold::text::shell_quoted;
 use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
+use leasehold_run::duration;
 
 use crate::args::Everywhere;
 use crate::exit::{FailKind, Failed, by_kind};
@@ -98,9 +101,26 @@ pub fn of_project(flags: &Everywhere) -> Result<Option<Chosen>, Failed> {
         Some(path) => Some(read_config(path, Whose::Project)?.ok_or_else(|| BadFile::missing(path))?),
         None => read_config(Path::new("leasehold.toml"), Whose::Project)?,
     };
-    let Some(ConfigFile { store: Some((url, path)), new_here }) = project else { return Ok(None) };
+    let Some(ConfigFile { store: Some((url, path)), new_here, .. }) = project else { return Ok(None) };
     let chosen = named(&url, &path.display().to_string(), beside(&path))?;
     Ok(Some(Chosen { new_here, ..chosen }))
+}
+
+/// How long the run log is kept, as the project or the user says. A file that cannot be read is told of where the store
+/// is chosen, and changes nothing here.
+pub fn retention(flags: &Everywhere) -> Retention {
+    let project = flags.config.as_deref().unwrap_or(Path::new("leasehold.toml"));
+    let files =
+        [Some((project.to_path_buf(), Whose::Project)), user_config().map(|path| (path, Whose::User))];
+    let wishes =
+        files.into_iter().flatten().filter_map(|(path, whose)| read_config(&path, whose).ok().flatten());
+    let (mut age, mut per_job) = (None, None);
+    for file in wishes {
+        age = age.or(file.keep_log);
+        per_job = per_job.or(file.keep_log_runs);
+    }
+    let default = Retention::default();
+    Retention { age: age.unwrap_or(default.age), per_job: per_job.unwrap_or(default.per_job) }
 }
 
 /// The directory that relative paths in a file start from.
@@ -140,6 +160,10 @@ struct ConfigFile {
     /// Its URL, and the file that names it.
     store: Option<(String, PathBuf)>,
     new_here: Vec<String>,
+    /// How long the run log is kept.
+    keep_log: Option<Option<Duration>>,
+    /// How many records of a job are kept.
+    keep_log_runs: Option<Option<usize>>,
 }
 
 /// Whose configuration it is: jobs belong to a project.
@@ -172,7 +196,16 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<ConfigFile>, Failed> 
     if url.is_none() && !new_here.is_empty() {
         return Err(file.bad("new_here", &say::new_here_without_store()).into());
     }
-    Ok(Some(ConfigFile { store: url.map(|url| (url, path.to_path_buf())), new_here }))
+    let keep_log = file.parsed("keep_log", duration::parse_or_none)?;
+    // 0: any number.
+    let count = file.count("keep_log_runs", 0, u32::MAX)?;
+    let keep_log_runs = count.map(|count| usize::try_from(count).ok().filter(|count| *count > 0));
+    Ok(Some(ConfigFile {
+        store: url.map(|url| (url, path.to_path_buf())),
+        new_here,
+        keep_log,
+        keep_log_runs,
+    }))
 }
 
 fn check_keys(file: &Section<'_>, whose: Whose) -> Result<(), Failed> {

@@ -12,8 +12,8 @@ use leasehold_run::runner::run::{RunResult, RunSpec};
 use serde_json::{Value, json};
 
 use crate::args::ReportArgs;
+use crate::cmd::item_args;
 use crate::cmd::run::ReportOptions;
-use crate::cmd::{holder, item_args};
 use crate::exit::Failed;
 use crate::messages::report as say;
 use crate::out::{self, Out};
@@ -153,7 +153,7 @@ pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> R
         value["token"] = granted.token.get().into();
     }
     if let Outcome::Busy(busy) = &ran.outcome {
-        value["holder"] = holder::shown(&busy.holder).into();
+        value["holder"] = busy.holder.to_string().into();
         value["token"] = busy.token.get().into();
         value["expires_in_s"] = busy.ends_in.map(|d| d.as_secs_f64()).into();
     }

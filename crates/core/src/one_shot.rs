@@ -6,7 +6,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::history::{self, HoldEnd};
 use crate::ids::{Grant, Token, WriteId};
 use crate::ledger::Alive;
 use crate::name::Name;
@@ -85,8 +84,6 @@ pub struct OneShot {
     verb: OneShotVerb,
     lease: Name,
     clock: StoreClock,
-    /// How the hold ended, for the line of a release; for people.
-    end: Option<HoldEnd>,
     update: Update<LeaseRecord>,
     /// The attempts that release a lease which had expired.
     late: Vec<WriteId>,
@@ -101,12 +98,7 @@ impl update::Record for LeaseRecord {
 impl OneShot {
     /// A change; `seed` must be random.
     pub fn new(verb: OneShotVerb, lease: Name, clock: StoreClock, seed: u128) -> Self {
-        Self { verb, lease, clock, end: None, update: Update::new(seed), late: Vec::new() }
-    }
-
-    /// Says how the hold ended: a release puts that into the record, for people.
-    pub fn ends(&mut self, end: HoldEnd) {
-        self.end = Some(end);
+        Self { verb, lease, clock, update: Update::new(seed), late: Vec::new() }
     }
 
     /// The first call to make.
@@ -155,7 +147,7 @@ impl OneShot {
         match next {
             update::UpdateNext::Read => OneShotNext::Ask(Op::Read),
             update::UpdateNext::Cas { expected, record } => {
-                OneShotNext::Ask(Op::Cas { expected, write: record.write, body: record.encode() })
+                OneShotNext::Ask(Op::Cas { expected, write: record.write, body: record.encode(), log: None })
             }
             update::UpdateNext::Done(UpdateOutcome::Landed { record, .. }) => {
                 let late = self.late.contains(&record.write);
@@ -193,9 +185,7 @@ impl OneShot {
             }
             OneShotVerb::Renew(_) if hold.revoke => stop(OneShotOutcome::Revoked(record.clone())),
             OneShotVerb::Renew(_) => UpdateDecision::Write(Standard.renew(record, write)),
-            OneShotVerb::Release(_) => {
-                UpdateDecision::Write(history::noted(Standard.release(record, write), self.end.as_ref()))
-            }
+            OneShotVerb::Release(_) => UpdateDecision::Write(Standard.release(record, write)),
             OneShotVerb::Revoke if hold.revoke => {
                 stop(OneShotOutcome::Done { record: record.clone(), late: false })
             }
@@ -250,9 +240,7 @@ pub fn describe(found: &FoundInstead) -> String {
         FoundInstead::Absent => "the store has no such lease".into(),
         FoundInstead::Free(token) => alloc::format!("it is free (last token {token})"),
         FoundInstead::Expired(token) => alloc::format!("token {token} has expired"),
-        FoundInstead::Held(token, holder) => {
-            alloc::format!("{}/{} holds it now (token {token})", holder.host, holder.pid)
-        }
+        FoundInstead::Held(token, holder) => alloc::format!("{holder} holds it now (token {token})"),
     }
 }
 

@@ -10,9 +10,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::additions::{self, Additions};
-use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
+use crate::past_lines;
 
 /// The newest format that this version reads. It writes the oldest one that fits: format 1, or 2 if there are
 /// additions.
@@ -40,6 +40,13 @@ pub struct Holder {
     /// The slot of its job, if it runs one: schedulers see that the slot is being run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slot: Option<String>,
+}
+
+/// The machine and the process.
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.host, self.pid)
+    }
 }
 
 /// The part of a record that is there only while the lease is held.
@@ -72,7 +79,7 @@ pub struct LeaseRecord {
     pub hold: Option<Hold>,
     /// The current or last holder.
     pub holder: Holder,
-    /// How the last few holds ended, the newest last ([`history`]). For people; no rule reads it.
+    /// Lines of versions before 0.3 about past runs. Carried along; no rule reads them.
     pub past: Vec<String>,
     /// Additions of later versions, kept unread.
     pub more: Additions,
@@ -189,7 +196,7 @@ impl LeaseRecord {
         if wire.lease != lease.as_str() {
             return Err(BadRecord::OtherLease(wire.lease.into_owned()));
         }
-        if !history::fits(&wire.past) {
+        if !past_lines::fits(&wire.past) {
             return Err(damaged("its history is too long".into()));
         }
         let hold = match (wire.state, wire.grant, wire.ttl_ms) {

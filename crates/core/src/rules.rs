@@ -10,7 +10,6 @@ use core::hash::Hash;
 use core::time::Duration;
 
 use crate::additions::Additions;
-use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
@@ -200,11 +199,9 @@ pub enum LeaseStanding {
 pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
     /// Whether a held record has expired.
     fn expired(&self, hold: &Hold, view: &View<'_>) -> bool {
-        let same_instance = view.record.is_some_and(|r| r.instance == view.instance);
-        match view.age {
-            Some(age) if same_instance => age >= hold.ttl.saturating_add(view.resolution),
-            // An instance that may have lost writes cannot tell ages.
-            _ => view.watched >= hold.ttl,
+        match view.record.and_then(|record| told_age(record, view.instance, view.age)) {
+            Some(age) => ends_in(hold, age, view.resolution).is_zero(),
+            None => view.watched >= hold.ttl,
         }
     }
 
@@ -214,9 +211,8 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
             None => LeaseStanding::Free,
             Some(hold) if self.expired(hold, view) => LeaseStanding::Expired,
             Some(hold) => {
-                let age = view.age.filter(|_| record.instance == view.instance);
-                let end = hold.ttl.saturating_add(view.resolution);
-                LeaseStanding::Held { ends_in: age.map(|age| end.saturating_sub(age)) }
+                let age = told_age(record, view.instance, view.age);
+                LeaseStanding::Held { ends_in: age.map(|age| ends_in(hold, age, view.resolution)) }
             }
         }
     }
@@ -239,10 +235,9 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         {
             return ClaimDecision::Held { ends_in };
         }
-        let steps = if record.instance == view.instance { 1 } else { INSTANCE_SKIP };
-        match record.token.after(steps) {
+        match next_token(record, view.instance) {
             Some(token) => ClaimDecision::Take(LeaseRecord {
-                past: history::inherited(record, &claim.holder.since),
+                past: record.past.clone(),
                 more: record.more.clone(),
                 ..granted(claim, record.epoch, token, view.instance)
             }),
@@ -290,6 +285,21 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
 pub struct Standard;
 
 impl Rules for Standard {}
+
+/// The age of a record as its store tells it. An instance that may have lost writes cannot tell it.
+pub(crate) fn told_age(record: &LeaseRecord, instance: &str, age: Option<Duration>) -> Option<Duration> {
+    age.filter(|_| record.instance == instance)
+}
+
+/// When a hold of this age expires. The store's clock has this resolution.
+pub(crate) fn ends_in(hold: &Hold, age: Duration, resolution: Duration) -> Duration {
+    hold.ttl.saturating_add(resolution).saturating_sub(age)
+}
+
+/// The token of the next grant. Another instance may have lost tokens that were granted.
+pub(crate) fn next_token(record: &LeaseRecord, instance: &str) -> Option<Token> {
+    record.token.after(if record.instance == instance { 1 } else { INSTANCE_SKIP })
+}
 
 /// The record of a new grant.
 pub fn granted(claim: &Claim, epoch: Epoch, token: Token, instance: &str) -> LeaseRecord {

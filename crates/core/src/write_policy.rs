@@ -16,11 +16,12 @@ use core::time::Duration;
 
 pub use table::{PolicyCase, PolicyTable, table};
 
-use crate::history;
 use crate::ids::{Token, WriteId};
 use crate::name::Name;
+use crate::past_lines;
 use crate::record::{Hold, LeaseRecord};
-use crate::rules::INSTANCE_SKIP;
+use crate::rules::{ends_in, next_token, told_age};
+use crate::run_log::LOG_PREFIX;
 use crate::session::LEASE_PREFIX;
 use crate::timing::StoreClock;
 
@@ -206,7 +207,7 @@ pub fn legal(offer: &WriteOffer<'_>) -> Result<LeaseChange, Illegal> {
     }?;
     // A write that ends a hold may add a line about it.
     let ends = matches!(change, LeaseChange::Release | LeaseChange::TakeOver | LeaseChange::Force);
-    let kept = new.past == old.past || ends && history::follows(&old, &new.past);
+    let kept = new.past == old.past || ends && past_lines::follows(&old, &new.past);
     if kept { Ok(change) } else { Err(Illegal::Changed) }
 }
 
@@ -224,9 +225,9 @@ fn kept(old: &LeaseRecord, new: &LeaseRecord) -> Result<(), Illegal> {
     if same { Ok(()) } else { Err(Illegal::Changed) }
 }
 
-/// The age of the record, if known. An instance that may have lost writes cannot tell it.
-fn age(old: &LeaseRecord, offer: &WriteOffer<'_>) -> Option<Duration> {
-    offer.age.filter(|_| old.instance == offer.instance)
+/// When a hold expires, if its age is known.
+fn hold_ends_in(old: &LeaseRecord, was: &Hold, offer: &WriteOffer<'_>) -> Option<Duration> {
+    told_age(old, offer.instance, offer.age).map(|age| ends_in(was, age, offer.resolution))
 }
 
 fn same_grant(
@@ -244,8 +245,7 @@ fn same_grant(
         (false, false) => Err(Illegal::Changed),
         (false, true) => {
             // The TTL is written in whole milliseconds, so a fraction may be missing.
-            let end = was.ttl.saturating_add(offer.resolution);
-            let left = age(old, offer).map_or(was.ttl, |age| end.saturating_sub(age).min(was.ttl));
+            let left = hold_ends_in(old, was, offer).map_or(was.ttl, |left| left.min(was.ttl));
             let fits = is.ttl <= was.ttl && is.ttl.saturating_add(RESOLUTION) >= left;
             match fits {
                 true => Ok(LeaseChange::Revoke),
@@ -270,13 +270,12 @@ fn granted(
     if new.instance != offer.instance {
         return Err(Illegal::Instance);
     }
-    let steps = if old.instance == offer.instance { 1 } else { INSTANCE_SKIP };
-    if Some(new.token) != old.token.after(steps) {
+    if Some(new.token) != next_token(old, offer.instance) {
         return Err(Illegal::Token);
     }
     let Some(was) = before else { return Ok(LeaseChange::Grant) };
     // If no age is known, the client has watched the record for a whole TTL. The server cannot check that.
-    let expired = age(old, offer).is_none_or(|age| age >= was.ttl.saturating_add(offer.resolution));
+    let expired = hold_ends_in(old, was, offer).is_none_or(|left| left.is_zero());
     match (expired, offer.admin) {
         (true, _) => Ok(LeaseChange::TakeOver),
         (false, true) => Ok(LeaseChange::Force),
@@ -310,6 +309,14 @@ pub enum AllowedListing {
     Refused,
 }
 
+/// The kind of a key and the name in it: the part after the first slash, or after the second where a day is part of the
+/// kind.
+fn kind_and_name(key: &str) -> Option<(&str, &str)> {
+    let days = if key.starts_with(LOG_PREFIX) { LOG_PREFIX.len() } else { 0 };
+    let slash = days + key.get(days..)?.find('/')?;
+    Some((&key[..slash], &key[slash + 1..]))
+}
+
 /// The kinds of keys with which a store is tested and asked for its time.
 const TESTS: [&str; 2] = ["doctor", "probe"];
 
@@ -317,7 +324,7 @@ impl Rights {
     /// The place of the key that the bearer calls `key` (`kind/name…`); none if it may not use that key. Keys
     /// of tests are kept under the prefix of each bearer, so that no bearer changes the tests of another.
     pub fn place(&self, key: &str) -> Option<String> {
-        let kind = key.split_once('/').filter(|_| !self.prefix.is_empty());
+        let kind = kind_and_name(key).filter(|_| !self.prefix.is_empty());
         match kind {
             None => self.prefix.is_empty().then(|| key.into()),
             Some((kind, name)) if TESTS.contains(&kind) => Some(format!("{kind}/{}{name}", self.prefix)),
@@ -337,7 +344,7 @@ impl Rights {
         if let Some(place) = self.place(prefix) {
             return AllowedListing::Prefix(place);
         }
-        match prefix.split_once('/') {
+        match kind_and_name(prefix) {
             Some((kind, name)) if self.prefix.starts_with(name) => {
                 AllowedListing::Prefix(format!("{kind}/{}", self.prefix))
             }

@@ -96,8 +96,8 @@ impl Store for Told {
         let _ = self.waits.send(());
         self.inner.wait_change(key, version, at_most).await
     }
-    fn limit_calls(&mut self, each: Duration) {
-        self.inner.limit_calls(each);
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        self.inner.limit_calls(each)
     }
 }
 

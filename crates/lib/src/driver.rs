@@ -6,14 +6,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use leasehold_core::ledger::ItemState;
+use leasehold_core::run_log::LogRecord;
 use leasehold_core::session::{
-    Effect, Event, Granted, Input, JobExit, Outcome, Release, Request, Session, SessionPlan, Signal,
+    Effect, Event, Granted, Input, JobExit, Op, Outcome, Release, Request, Session, SessionPlan, Signal,
     StopReason,
 };
 use leasehold_core::time::BootTime;
 
 use crate::ledger::ItemRecorder;
 use crate::poll::{self, Timer, Wake};
+use crate::run_log::LogWriter;
 use crate::seen_tokens::SeenTokens;
 use crate::store_thread::{StepTask, StoreThread, Task};
 use crate::stores::Store;
@@ -27,6 +29,10 @@ pub trait ProtectedWork {
     fn seal(&mut self, granted: &Granted, session: InputSender);
     /// The text to keep in its item's record: its last output, or why it could not be executed.
     fn printed(&mut self, _state: ItemState) -> String {
+        String::new()
+    }
+    /// The text to keep with its record in the run log.
+    fn logged(&mut self, _record: &LogRecord) -> String {
         String::new()
     }
     /// Asks all its processes to end.
@@ -110,13 +116,14 @@ impl Driver {
         mut store: Box<dyn Store>,
         memory: SeenTokens,
         recorder: Option<ItemRecorder>,
+        log: LogWriter,
     ) -> io::Result<Self> {
         store.limit_calls(plan.timing.timeout);
         let (timer, wake) = (Timer::new()?, Wake::new()?);
         let (inputs, inbox) = mpsc::channel();
         let inputs = InputSender { inputs, wake: wake.clone() };
         let replies = inputs.clone();
-        let store_thread = StoreThread::new(store, memory, recorder, move |input| replies.send(input));
+        let store_thread = StoreThread::new(store, memory, recorder, log, move |input| replies.send(input));
         let (sender, steps) = mpsc::channel();
         let step_sender = StepSender { steps: sender, wake: wake.clone() };
         let session = Session::new(plan, random::seed());
@@ -180,8 +187,14 @@ impl Driver {
                 match effect {
                     Effect::Arm(at) => self.alarm = at,
                     Effect::Store(mut request) => {
-                        if let Request::RecordItem { state, ending, .. } = &mut request {
-                            ending.said = job.printed(*state);
+                        match &mut request {
+                            Request::RecordItem { state, ending, .. } => ending.said = job.printed(*state),
+                            Request::Ask { op: Op::Cas { log: Some(log), .. }, .. } | Request::Log(log)
+                                if log.said.is_empty() =>
+                            {
+                                log.said = job.logged(log);
+                            }
+                            _ => {}
                         }
                         inputs.extend(self.give(Task::Request(request)));
                     }
@@ -235,11 +248,11 @@ impl Driver {
 
     /// Ends the keeper; waits for it, unless the outcome says that a store call may hang.
     pub fn finish(self, outcome: &Outcome) {
-        let answered = match outcome {
-            Outcome::Busy(_) | Outcome::Granted(_) => true,
-            Outcome::Finished { release, .. } => *release != Release::Unconfirmed,
-            Outcome::Lost { .. } | Outcome::NotStarted(_) => false,
+        let may_hang = match outcome {
+            Outcome::Busy(_) | Outcome::Granted(_) => false,
+            Outcome::Finished { release, .. } => *release == Release::Unconfirmed,
+            Outcome::Lost { .. } | Outcome::NotStarted(_) => true,
         };
-        self.store_thread.finish(answered);
+        self.store_thread.finish(may_hang);
     }
 }

@@ -14,7 +14,7 @@ use futures_channel::oneshot;
 use leasehold_core::ids::{Grant, Token};
 use leasehold_core::name::Name;
 use leasehold_core::session::{
-    Busy, Event, Granted, HistoryPolicy, Input, JobExit, NotStarted, Outcome, Release, SessionPlan, Signal,
+    Busy, Event, Granted, Input, JobExit, LogPlan, NotStarted, Outcome, Release, SessionPlan, Signal,
     StopReason, Within,
 };
 use leasehold_core::time::BootTime;
@@ -26,6 +26,7 @@ use crate::backends::memory::MemoryStore;
 use crate::backends::{Reach, name_in_store, store_of};
 use crate::driver::{Driver, InputSender, ProtectedWork};
 use crate::run_fences::Fences;
+use crate::run_log::Retention;
 use crate::seen_tokens::SeenTokens;
 use crate::stores::{self, Failure, OpenError, Store};
 use crate::targets::{Target, TargetError, open as open_target};
@@ -228,14 +229,15 @@ impl LeaseRequest {
             max_run: None,
             seal: !fences.is_empty(),
             item: None,
-            history: if self.history { HistoryPolicy::Release } else { HistoryPolicy::Nothing },
+            log: if self.history { LogPlan::Release } else { LogPlan::Nothing },
             by_hand: false,
             force: false,
             lock: None,
             holder: host::holder(&self.run_id.unwrap_or_else(|| host::fresh_run_id(None)), &job),
             within: Within::default(),
         };
-        let mut driver = Driver::new(plan, store, self.leases.memory, None)?;
+        let log = self.leases.memory.log_writer(Retention::default());
+        let mut driver = Driver::new(plan, store, self.leases.memory, None, log)?;
         let shared = Arc::new(Mutex::new(Shared::default()));
         let mut work = Work {
             reply: reply.take(),

@@ -28,7 +28,7 @@
 pub mod backends;
 pub mod clock;
 pub mod clock_offset;
-#[cfg(all(unix, feature = "conformance"))]
+#[cfg(all(unix, feature = "doctor"))]
 pub mod doctor;
 pub mod driver;
 pub mod host;
@@ -44,6 +44,7 @@ pub mod poll;
 pub mod random;
 pub mod run_fences;
 pub mod run_files;
+pub mod run_log;
 pub mod seen_tokens;
 pub mod state;
 pub mod store_thread;

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use leasehold_core::history::{HoldEnd, RELEASED};
 use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::one_shot::{OneShot, OneShotOutcome, OneShotVerb};
 use leasehold_core::record::LeaseRecord;
+use leasehold_core::run_log::{LogEvent, LogId, LogRecord};
 use leasehold_core::session::{
-    Event, Granted, HistoryPolicy, JobExit, Outcome, Reading, SessionPlan, Signal, Within, lease_key,
+    Event, Granted, JobExit, LogPlan, Outcome, SessionPlan, Signal, Within, lease_key,
 };
 use leasehold_core::time::BootTime;
 use leasehold_core::timing::Timing;
 
 use crate::driver::{Driver, InputSender, ProtectedWork};
+use crate::run_log::LogWriter;
 use crate::seen_tokens::SeenTokens;
 use crate::store_thread::reading;
 use crate::stores::Store;
@@ -47,7 +48,7 @@ pub fn acquire(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) 
 
 /// The session for [`acquire`], not started yet; its job is [`NoJob`].
 pub fn session(ask: &AcquireRequest, store: Box<dyn Store>, memory: SeenTokens) -> std::io::Result<Driver> {
-    Driver::new(plan(ask, &memory), store, memory, None)
+    Driver::new(plan(ask, &memory), store, memory, None, LogWriter::without_state())
 }
 
 fn plan(ask: &AcquireRequest, memory: &SeenTokens) -> SessionPlan {
@@ -59,7 +60,7 @@ fn plan(ask: &AcquireRequest, memory: &SeenTokens) -> SessionPlan {
         max_run: None,
         seal: false,
         item: None,
-        history: HistoryPolicy::Nothing,
+        log: LogPlan::Nothing,
         by_hand: true,
         force: ask.force,
         lock: None,
@@ -73,25 +74,26 @@ pub fn one_shot(verb: OneShotVerb, lease: &Name, store: &mut dyn Store) -> OneSh
     let mut one_shot = OneShot::new(verb, lease.clone(), store.facts().store_clock(), random::seed());
     let outcome = drive(store, &lease_key(lease), NextCall::Read, None, |store, answer| {
         NextCall::from(match answer {
-            StoreAnswer::Read(read) => {
-                let read = read.map(|stored| reading(store, stored));
-                one_shot.ends(end(lease, read.as_ref().ok()));
-                one_shot.on_read(read)
-            }
+            StoreAnswer::Read(read) => one_shot.on_read(read.map(|stored| reading(store, stored))),
             StoreAnswer::Cas(cas) => one_shot.on_cas(cas),
         })
     });
     outcome.unwrap_or_else(|failure| OneShotOutcome::Failed { failure, sent: true })
 }
 
-/// The history line of a lease that is released by hand. Its duration is by the holder's wall clock.
-fn end(lease: &Name, found: Option<&Reading>) -> HoldEnd {
-    let now = clock::wall().as_secs();
-    let record = found.and_then(|found| LeaseRecord::decode(lease, &found.stored.as_ref()?.body).ok());
-    let since = record.and_then(|record| record.holder.since.parse::<jiff::Timestamp>().ok());
-    let since = since.and_then(|since| u64::try_from(since.as_second()).ok());
-    let took = since.and_then(|since| now.checked_sub(since)).map(Duration::from_secs);
-    HoldEnd { outcome: RELEASED, exit: None, took, at: host::utc(now) }
+/// The record of the run log about a lease that was released by hand. Its duration is by the holder's wall clock.
+pub fn released(record: &LeaseRecord, grant: Grant) -> Option<LogRecord> {
+    let now = clock::wall();
+    let holder = record.holder.clone();
+    let since = holder.since.parse::<jiff::Timestamp>().ok();
+    let since = since.and_then(|since| u64::try_from(since.as_second()).ok()).map(Duration::from_secs);
+    let job = Name::new(&holder.job).ok()?;
+    Some(LogRecord {
+        lease: Some(record.lease.clone()),
+        token: Some(record.token),
+        took: since.and_then(|since| now.checked_sub(since)),
+        ..LogRecord::new(now, LogEvent::Released, job, LogId::of(grant.0), holder)
+    })
 }
 
 /// The job of a session by hand: none. The session ends with the grant.

@@ -6,13 +6,38 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::random;
+
 /// The lock of the file at `path`.
 pub fn lock_of(path: &Path) -> PathBuf {
     path.with_extension("lock")
 }
 
+/// How often a new name is tried while other processes sweep.
+const TRIES: u32 = 100;
+
+/// A name of this many hexadecimal digits, at most 32.
+pub fn fresh_name(digits: usize) -> String {
+    let mut name = format!("{:032x}", random::seed());
+    name.truncate(digits);
+    name
+}
+
+/// A path for a new file in the directory that `dir` makes or names, and its lock.
+pub fn own_fresh(digits: usize, mut dir: impl FnMut() -> io::Result<PathBuf>) -> io::Result<(PathBuf, File)> {
+    for _ in 0..TRIES {
+        let path = dir()?.join(fresh_name(digits));
+        let owned = own(&path).inspect_err(|_| drop(fs::remove_file(lock_of(&path))))?;
+        if let Some(lock) = owned {
+            return Ok((path, lock));
+        }
+    }
+    let why = format!("other processes swept the state directory {TRIES} times in between");
+    Err(io::Error::new(io::ErrorKind::WouldBlock, why))
+}
+
 /// Makes and takes the lock for a file at `path`; nothing: another process removed the lock before it was taken.
-pub fn own(path: &Path) -> io::Result<Option<File>> {
+fn own(path: &Path) -> io::Result<Option<File>> {
     let path = lock_of(path);
     let file = match OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path) {
         // The directory is gone.

@@ -16,6 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::backends::{Reach, store_of};
 use crate::clock::clock_domain;
+use crate::run_log::unlogged::Unlogged;
+use crate::run_log::{LogWriter, Retention};
 use crate::state::{StateDir, read_private, write_private};
 
 /// The file of one lease. If it is lost or unreadable, the store alone decides.
@@ -110,6 +112,18 @@ impl SeenTokens {
                 WatchedRecord { write: w.write, since: BootTime(std::time::Duration::from_nanos(w.since_ns)) }
             });
         LeaseChoice { lease: lease.clone(), seen, watched }
+    }
+
+    /// Whether this lease was used on this store from here.
+    pub fn knows(&self, lease: &Name) -> bool {
+        self.load(lease).stores.contains_key(&self.store)
+    }
+
+    /// The writer of the run log beside these notes.
+    pub fn log_writer(&self, retention: Retention) -> LogWriter {
+        let state = self.state.clone();
+        let unlogged = state.map(|state| Unlogged::new(state, Some(self.store.clone())));
+        LogWriter::new(unlogged.unwrap_or_else(Unlogged::none), retention)
     }
 
     /// Other stores that this user used this lease on.

@@ -19,8 +19,8 @@ use crate::messages::Explanation;
 const FILE_MAX: u64 = 64 * 1024;
 
 /// The directories inside it.
-const INSIDE: [&str; 8] =
-    ["memory", "grants", "probed", "targets", "sockets", "git", "done", "leases.db-locks"];
+const INSIDE: [&str; 9] =
+    ["memory", "grants", "probed", "targets", "sockets", "git", "done", "unlogged", "leases.db-locks"];
 
 /// A private directory, created on first use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +153,11 @@ impl StateDir {
         self.path.join("done")
     }
 
+    /// The records of the run log that are not in a store yet.
+    pub fn unlogged(&self) -> PathBuf {
+        self.path.join("unlogged")
+    }
+
     /// The directory of the sockets at which runs answer their steps and gates; made if needed.
     pub fn sockets(&self) -> Result<PathBuf, StateError> {
         self.made("sockets")
@@ -251,19 +256,23 @@ pub fn append_private(path: &Path, line: &[u8]) -> io::Result<()> {
     opened?.write_all(line)
 }
 
+/// [`replace_private`]; makes the directory if there is none.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match replace_private(path, bytes) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let dir = path.parent().unwrap_or(Path::new("."));
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+            replace_private(path, bytes)
+        }
+        replaced => replaced,
+    }
+}
+
 /// Replaces a private file as a whole: a reader finds the old or the new content, never half.
 /// It is not synced, because no promise depends on these files.
-pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let dir = path.parent().unwrap_or(Path::new("."));
-    let unique = format!(".{:016x}.tmp", crate::random::seed() as u64);
-    let temp = dir.join(unique);
-    let mut file = match create_new(&temp) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-            create_new(&temp)?
-        }
-        other => other?,
-    };
+pub(crate) fn replace_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temp = path.with_file_name(format!(".{:016x}.tmp", crate::random::seed() as u64));
+    let mut file = create_new(&temp)?;
     let result = file.write_all(bytes).and_then(|()| fs::rename(&temp, path));
     if result.is_err() {
         let _ = fs::remove_file(&temp);

@@ -20,8 +20,9 @@ use crate::clock;
 use crate::ledger::ItemRecorder;
 use crate::liveness::lock;
 use crate::liveness::{self, Probe};
+use crate::run_log::{LOG_PATIENCE, LogWriter};
 use crate::seen_tokens::SeenTokens;
-use crate::stores::{Cas, Failure, FailureKind, Store, Stored};
+use crate::stores::{BatchWrite, Cas, Failure, FailureKind, Store, Stored};
 use crate::update::{Between, nothing};
 
 /// A task of the keeper. Tasks are done in order.
@@ -61,6 +62,7 @@ struct Worker {
     store: Box<dyn Store>,
     memory: SeenTokens,
     recorder: Option<ItemRecorder>,
+    log: LogWriter,
 }
 
 impl Worker {
@@ -76,7 +78,7 @@ impl Worker {
 
     fn request(&mut self, request: Request) -> Option<Input> {
         match request {
-            Request::Ask { id, lease, op } => Some(ask(self.store.as_mut(), id, &lease, op)),
+            Request::Ask { id, lease, op } => Some(ask(self.store.as_mut(), &self.log, id, &lease, op)),
             Request::Watch { id, lease, version, until } => {
                 let at_most = until.since(clock::boot_time());
                 let key = lease_key(&lease);
@@ -100,6 +102,10 @@ impl Worker {
                     // Best effort: a file that stays does no harm.
                     let _ = lock::discard(&dir, grant);
                 }
+                None
+            }
+            Request::Log(record) => {
+                self.log.write(self.store.as_mut(), &record);
                 None
             }
             Request::Remember { lease, seen, watched } => {
@@ -129,7 +135,8 @@ type SendInput = Box<dyn Fn(Input) + Send>;
 enum Place {
     /// On the main thread, with the tasks that were put off.
     Inline(Worker, SendInput, Vec<Task>),
-    Thread(Sender<Task>, JoinHandle<()>),
+    /// With a receiver that is closed when the thread ends.
+    Thread(Sender<Task>, Receiver<()>, JoinHandle<()>),
 }
 
 /// The keeper of one session.
@@ -138,6 +145,7 @@ pub struct StoreThread {
     place: Option<Place>,
     /// The store is on this machine, so its calls are short.
     near: bool,
+    log: LogWriter,
 }
 
 impl StoreThread {
@@ -146,11 +154,13 @@ impl StoreThread {
         store: Box<dyn Store>,
         memory: SeenTokens,
         recorder: Option<ItemRecorder>,
+        log: LogWriter,
         reply: impl Fn(Input) + Send + 'static,
     ) -> Self {
         let near = store.facts().this_machine_only;
         Self {
-            place: Some(Place::Inline(Worker { store, memory, recorder }, Box::new(reply), Vec::new())),
+            log: log.clone(),
+            place: Some(Place::Inline(Worker { store, memory, recorder, log }, Box::new(reply), Vec::new())),
             near,
         }
     }
@@ -158,6 +168,9 @@ impl StoreThread {
     /// Does the task now and gives the answer, if no job has to be stopped in time; otherwise gives it to the
     /// thread. A task without an answer is put off until there is another one, or the end: nothing depends on it.
     pub fn give(&mut self, work: Task, job_lives: bool) -> Option<Input> {
+        if let Task::Request(Request::Log(record)) = &work {
+            self.log.begin(record);
+        }
         match self.place.take()? {
             Place::Inline(worker, reply, mut notes) if job_lives && work.is_note() => {
                 notes.push(work);
@@ -171,9 +184,9 @@ impl StoreThread {
                 answer
             }
             Place::Inline(worker, reply, notes) => self.start_thread(worker, reply, notes, work),
-            Place::Thread(thread, handle) => {
+            Place::Thread(thread, ended, handle) => {
                 let _ = thread.send(work);
-                self.place = Some(Place::Thread(thread, handle));
+                self.place = Some(Place::Thread(thread, ended, handle));
                 None
             }
         }
@@ -189,15 +202,18 @@ impl StoreThread {
     ) -> Option<Input> {
         let (sender, inbox) = mpsc::channel();
         let (parts, received) = mpsc::channel::<(Worker, SendInput)>();
+        let (ending, ended) = mpsc::channel();
         // TLS and HTTP need a large stack; files do not.
         let stack = if self.near { 256 * 1024 } else { 4 * 1024 * 1024 };
         let builder = thread::Builder::new().name("keeper".into()).stack_size(stack);
         let spawned = builder.spawn(move || {
+            let _ending: Sender<()> = ending;
             let Ok((mut worker, reply)) = received.recv() else { return };
             let mut later = VecDeque::new();
             while let Some(work) = later.pop_front().or_else(|| inbox.recv().ok()) {
+                let log = worker.log.clone();
                 let mut between = |store: &mut dyn Store, pause| {
-                    renew_meanwhile(store, pause, &inbox, &reply, &mut later);
+                    renew_meanwhile(store, &log, pause, &inbox, &reply, &mut later);
                 };
                 if let Some(input) = worker.perform(work, &mut between) {
                     reply(input);
@@ -208,7 +224,7 @@ impl StoreThread {
             Ok(handle) => {
                 let _ = parts.send((worker, reply));
                 notes.into_iter().chain([work]).for_each(|work| drop(sender.send(work)));
-                self.place = Some(Place::Thread(sender, handle));
+                self.place = Some(Place::Thread(sender, ended, handle));
                 None
             }
             Err(e) => {
@@ -218,12 +234,16 @@ impl StoreThread {
         }
     }
 
-    /// Ends the keeper after its tasks. `wait`: until they are done.
-    pub fn finish(self, wait: bool) {
+    /// Ends the keeper after its tasks. Waits until they are done; if a call may hang, no longer than a record of the run
+    /// log may take.
+    pub fn finish(self, may_hang: bool) {
         match self.place {
-            Some(Place::Thread(work, thread)) => {
+            Some(Place::Thread(work, ended, thread)) => {
                 drop(work);
-                if wait {
+                if may_hang {
+                    let _ = ended.recv_timeout(LOG_PATIENCE);
+                    self.log.give_up();
+                } else {
                     let _ = thread.join();
                 }
             }
@@ -238,6 +258,7 @@ impl StoreThread {
 /// Pauses between two tries of a step, and makes the lease's calls meanwhile, so that it is renewed.
 fn renew_meanwhile(
     store: &mut dyn Store,
+    log: &LogWriter,
     pause: Duration,
     inbox: &Receiver<Task>,
     reply: &SendInput,
@@ -247,7 +268,7 @@ fn renew_meanwhile(
     loop {
         let left = end.since(clock::boot_time());
         match inbox.recv_timeout(left) {
-            Ok(Task::Request(Request::Ask { id, lease, op })) => reply(ask(store, id, &lease, op)),
+            Ok(Task::Request(Request::Ask { id, lease, op })) => reply(ask(store, log, id, &lease, op)),
             Ok(task) => later.push_back(task),
             Err(RecvTimeoutError::Timeout) => return,
             Err(RecvTimeoutError::Disconnected) => return nothing(store, left),
@@ -258,7 +279,7 @@ fn renew_meanwhile(
 impl Task {
     /// Whether it has no answer.
     fn is_note(&self) -> bool {
-        matches!(self, Self::Request(Request::Discard(_) | Request::Remember { .. }))
+        matches!(self, Self::Request(Request::Discard(_) | Request::Log(_) | Request::Remember { .. }))
     }
 
     /// The answer to a task that cannot be done.
@@ -282,7 +303,7 @@ impl Task {
                 Some(Input::ItemRecorded(Box::new(ItemRecorded { item, ..ItemRecorded::default() })))
             }
             // The session has a timer for this.
-            Request::Watch { .. } | Request::Discard(_) | Request::Remember { .. } => None,
+            Request::Watch { .. } | Request::Discard(_) | Request::Log(_) | Request::Remember { .. } => None,
         }
     }
 }
@@ -294,16 +315,20 @@ impl std::fmt::Debug for StoreThread {
 }
 
 /// Makes one store call for a lease.
-fn ask(store: &mut dyn Store, id: RequestId, lease: &Name, op: Op) -> Input {
+fn ask(store: &mut dyn Store, log: &LogWriter, id: RequestId, lease: &Name, op: Op) -> Input {
     let key = lease_key(lease);
     match op {
         Op::Read => {
             let stored = pollster::block_on(store.read(&key));
             Input::Read { id, result: stored.map(|stored| reading(store, stored)) }
         }
-        Op::Cas { expected, write, body } => {
+        Op::Cas { expected, write, body, log: None } => {
             let cas = store.cas(&key, expected.as_ref(), write, &body);
             Input::Cas { id, result: pollster::block_on(cas) }
+        }
+        Op::Cas { expected, write, body, log: Some(record) } => {
+            let lease = BatchWrite { key, expected, write, body };
+            Input::Cas { id, result: log.write_with(store, &lease, &record) }
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::stores::Store;
 /// Called between two tries. It must take this long.
 pub type Between<'a> = &'a mut dyn FnMut(&mut dyn Store, Duration);
 
-/// Only sleeps. For the keeper, and for threads that nobody waits for.
+/// Only sleeps. For the store thread, and for threads that nobody waits for.
 pub fn nothing(_: &mut dyn Store, pause: Duration) {
     std::thread::park_timeout(pause);
 }
@@ -143,7 +143,7 @@ impl From<one_shot::OneShotNext> for NextCall<one_shot::OneShotOutcome> {
     fn from(next: one_shot::OneShotNext) -> Self {
         match next {
             one_shot::OneShotNext::Ask(Op::Read) => Self::Read,
-            one_shot::OneShotNext::Ask(Op::Cas { expected, write, body }) => {
+            one_shot::OneShotNext::Ask(Op::Cas { expected, write, body, log: _ }) => {
                 Self::Cas { expected, write, body: Some(body) }
             }
             one_shot::OneShotNext::Done(outcome) => Self::Done(outcome),

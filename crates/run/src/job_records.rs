@@ -21,6 +21,7 @@ use leasehold_core::ledger::catch_up::{Calendar, CatchUp, SlotGap, asked_by_itse
 use leasehold_core::ledger::job_record::{DroppedRange, JobRecord, JobSchedule, seen};
 use leasehold_core::ledger::{BadEntry, Entry, ItemClaim, ItemRequest, Subject, unknown_slot};
 use leasehold_core::name::Name;
+use leasehold_core::run_log::{LogEvent, LogId, LogRecord};
 use leasehold_core::store::{Cas, Failure, Stored};
 use leasehold_core::update::{FoundRecord, Update, UpdateDecision, UpdateNext, UpdateOutcome};
 use pollster::block_on;
@@ -152,6 +153,37 @@ pub enum JobNote {
     Bad(i64, String),
     /// The job is settled up to this second, which is far ahead: a clock was wrong.
     Ahead(i64),
+}
+
+impl JobNote {
+    /// The record of the run log about it; none if the log has no such records.
+    pub fn logged(&self, job: &Name) -> Option<LogRecord> {
+        let new = |event| {
+            let holder = host::holder(&host::fresh_run_id(None), job);
+            LogRecord::new(clock::wall(), event, job.clone(), LogId::of(random::seed()), holder)
+        };
+        match self {
+            Self::Dropped(range) => Some(LogRecord {
+                reason: Some(range.why.word().into()),
+                item: Some(Subject::Slot {
+                    job: job.clone(),
+                    at: range.last,
+                    id: instant(range.last).to_string(),
+                }),
+                count: Some(range.count),
+                ..new(LogEvent::Dropped)
+            }),
+            Self::WavedOff(entry) => Some(LogRecord {
+                reason: entry.ending.as_ref()?.reason.map(|reason| reason.word().into()),
+                lease: Some(entry.claim.lease.clone()),
+                token: Some(entry.claim.token),
+                item: Some(entry.subject.clone()),
+                said: entry.claim.holder.to_string(),
+                ..new(LogEvent::Skipped)
+            }),
+            Self::Stuck(_) | Self::Silent(_) | Self::Elsewhere(_) | Self::Bad(..) | Self::Ahead(_) => None,
+        }
+    }
 }
 
 fn instant(second: i64) -> Timestamp {

@@ -12,9 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::runner::lookup::{LookupError, Program, lookup};
-use leasehold::backends::{shown, target_of, target_schemes};
+use leasehold::backends::named_target;
 use leasehold::messages::Explanation;
-use leasehold::text::did_you_mean;
 use leasehold_core::ledger::job_record::JobSchedule;
 use leasehold_core::name::Name;
 use leasehold_core::timing::{DEFAULT_TTL, StoreClock, Timing, TimingWishes};
@@ -122,7 +121,7 @@ const KEYS: [Key; 26] = [
     own("run", "the program and its arguments, as a list (needed)"),
     own("dir", "where it runs, relative to where the file is [where the file is]"),
     own("env", "more variables for the command: { NAME = \"value\" }"),
-    own("lease", "the lease that a run takes [the name of the job]"),
+    own("lease", "names the thing that only one run may work on at a time [the name of the job]"),
     own(
         "resources",
         "instead of lease, with on_busy = \"switch\": two or more leases; one that is free is taken",
@@ -138,7 +137,10 @@ const KEYS: [Key; 26] = [
     for_all("heartbeat", "time between renewals [a third of ttl]"),
     for_all("grace", "time between TERM and KILL [\"5s\" or less]"),
     for_all("max_run", "the command is stopped after this long; \"none\" for no limit [\"6h\"]"),
-    for_all("catch_up", "how many of the newest missed slots are run later [1]"),
+    for_all(
+        "catch_up",
+        "how many of the newest slots that nobody ran are run, with the one that is on time [1]",
+    ),
     for_all("catch_up_max_age", "a missed slot older than this is dropped [any age]"),
     for_all("retry", "true: a slot whose outcome is unknown is run again [false]"),
     for_all("attempts", "how often a slot may fail before it waits for you [1]"),
@@ -158,6 +160,8 @@ leasehold.toml names the store, and says which jobs are run and when:
 
   store = \"dir:/srv/leases\"          or store_file = \"PATH\"; relative to where the file is
   new_here = [\"OTHER-STORE\"]         keys and slots that were done on that store are run again on this one
+  keep_log = \"90d\"                  how long the run log is kept; \"none\": for ever
+  keep_log_runs = 10000             how many records of a job are kept; 0: any number
 
   [[job]]
   name = \"publish\"
@@ -391,30 +395,11 @@ fn wishes(said: &JobTable<'_>) -> Result<TimingWishes, BadFile> {
 
 /// The targets. Their paths are relative to where the job runs; the process that fences them may run elsewhere.
 fn fence(own: &Section<'_>, dir: &Path) -> Result<Vec<String>, BadFile> {
-    let kinds = target_schemes();
+    // Targets are templates, and the directory is none.
+    let escaped = |dir: &str| dir.replace('{', "{{").replace('}', "}}").into();
+    let base: PathBuf = dir.to_str().map_or_else(|| dir.into(), escaped);
     let whole = |target: String| {
-        let (kind, path) = target.split_once(':').unwrap_or((&target, ""));
-        if path.is_empty() || !kinds.contains(&kind) {
-            let hint = did_you_mean(kind, &kinds).map(|kind| format!(" (did you mean {kind}:?)"));
-            let hint = hint.unwrap_or_default();
-            return Err(own.bad(
-                "fence",
-                &format!(
-                    "fence: {:?} is not a target{hint}; write file:PATH or another kind of target",
-                    shown(&target)
-                ),
-            ));
-        }
-        if !target_of(&target).is_some_and(|kind| kind.path) || path.starts_with('/') {
-            return Ok(target);
-        }
-        if path.starts_with('~') {
-            return Err(own.bad("fence", &format!("~ is not expanded in {target:?}; write the whole path")));
-        }
-        let path = path.strip_prefix("./").unwrap_or(path);
-        let why = "fence: the directory is not UTF-8; write the target with its whole path";
-        let dir = dir.to_str().ok_or_else(|| own.bad("fence", why))?;
-        Ok(format!("{kind}:{}/{path}", dir.replace('{', "{{").replace('}', "}}").trim_end_matches('/')))
+        named_target(&target, &base).map_err(|why| own.bad("fence", &format!("fence: {why}")))
     };
     own.texts("fence")?.unwrap_or_default().into_iter().map(whole).collect()
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use clocks::{Clocks, NoComparison};
 use job_state::JobState;
 use leasehold::clock_offset::clock_ahead;
+use leasehold::run_log::LogWriter;
 use leasehold::stores::{Failure, FailureKind, Store};
 use leasehold::{clock, ledger, random};
 use leasehold_core::ledger::{Entry, ItemState};
@@ -160,6 +161,7 @@ pub enum TakeError {
 pub struct Scheduler<'a> {
     jobs: Vec<JobState>,
     store: Box<dyn Store>,
+    log: LogWriter,
     starter: Starter,
     tell: Box<dyn FnMut(&SchedulerEvent<'_>) + 'a>,
     mode: SchedulerMode,
@@ -185,6 +187,7 @@ impl<'a> Scheduler<'a> {
     /// Compares the clocks. It has no jobs yet.
     pub fn new(
         mut store: Box<dyn Store>,
+        log: LogWriter,
         starter: Starter,
         mode: SchedulerMode,
         tell: impl FnMut(&SchedulerEvent<'_>) + 'a,
@@ -195,6 +198,7 @@ impl<'a> Scheduler<'a> {
         Ok(Self {
             jobs: Vec::new(),
             store,
+            log,
             starter,
             tell: Box::new(tell),
             mode,
@@ -350,6 +354,9 @@ impl<'a> Scheduler<'a> {
     fn note(&mut self, i: usize, notes: &[JobNote]) {
         let name = &self.jobs[i].job.name;
         notes.iter().for_each(|note| (self.tell)(&SchedulerEvent::Noted(name, note)));
+        for record in notes.iter().filter_map(|note| note.logged(name)) {
+            self.log.write(self.store.as_mut(), &record);
+        }
     }
 
     fn follow(&mut self, i: usize, look: &DueNow, now: Millis) {

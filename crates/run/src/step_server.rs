@@ -33,7 +33,7 @@ use leasehold::driver::StepSender;
 use leasehold::poll;
 use leasehold::store_thread::StepTask;
 use leasehold::targets::{Refused, TargetError};
-use leasehold::{clock, random, run_files};
+use leasehold::{clock, run_files};
 
 /// The variable with the path of the socket.
 pub const SOCKET: &str = "LEASEHOLD_SOCKET";
@@ -196,7 +196,7 @@ fn answer(listener: &UnixListener, over: &UnixStream, responder: &StepResponder)
         let stream = Arc::new(stream);
         connected.retain(|known| known.strong_count() > 0);
         connected.push(Arc::downgrade(&stream));
-        // A gate calls the store here, which needs more stack. For a step the keeper calls it.
+        // A gate calls the store here, which needs more stack. For a step the store thread calls it.
         let stack = if responder.gates.is_some() { 2048 * 1024 } else { 256 * 1024 };
         let responder = responder.clone();
         let serve = move || drop(responder.serve(&stream));
@@ -213,23 +213,14 @@ const ACCEPT_AGAIN: event::Timespec = event::Timespec { tv_sec: 0, tv_nsec: 50_0
 const ALONE: &str = "steps";
 /// The length of a name.
 const DIGITS: usize = 16;
-/// How often a new name is tried, beside other processes that remove old sockets.
-const TRIES: u32 = 100;
 
 /// A path for a socket in `dir`, and its lock, which is taken before the socket is made. Without locks on that file system
 /// there is none, and old sockets stay.
 fn place(dir: &Path) -> (PathBuf, Option<File>) {
-    let mut path = PathBuf::new();
-    for _ in 0..TRIES {
-        path = dir.join(format!("{:0DIGITS$x}", random::seed() as u64));
-        match run_files::own(&path) {
-            Ok(Some(lock)) => return (path, Some(lock)),
-            Ok(None) => {}
-            Err(_) => break,
-        }
+    match run_files::own_fresh(DIGITS, || Ok(dir.into())) {
+        Ok((path, lock)) => (path, Some(lock)),
+        Err(_) => (dir.join(run_files::fresh_name(DIGITS)), None),
     }
-    let _ = std::fs::remove_file(run_files::lock_of(&path));
-    (path, None)
 }
 
 /// Makes the socket at its place, or in a directory of its own if its path is too long.
@@ -286,7 +277,7 @@ impl StepResponder {
         Self { run, ours_until, steps: None, gates: None, gate_patience }
     }
 
-    /// Adds the steps of an item, which the keeper records. If the store does not answer when a step is done, it is asked
+    /// Adds the steps of an item, which the store thread records. If the store does not answer when a step is done, it is asked
     /// again for `patience`.
     #[must_use]
     pub fn with_steps(self, store_thread: StepSender, patience: Duration) -> Self {

@@ -136,8 +136,8 @@ impl Store for Plain {
         Cas::Conflict
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        self.limit = each;
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        std::mem::replace(&mut self.limit, each)
     }
 }
 

@@ -36,8 +36,8 @@ pub const ATTEMPTS: u32 = 3;
 /// The flags of items.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ItemArgs {
-    /// If the outcome of the last run is unknown: `refuse` asks you (79), `retry` runs it again, unless ten
-    /// runs in a row (or --attempts runs, if that is more) never reported
+    /// If the outcome of the last run is unknown: `refuse` runs nothing and asks you (79), `retry` runs it again,
+    /// unless ten runs in a row (or --attempts runs, if that is more) never reported how they ended
     #[arg(long, value_name = "WHAT", default_value = "refuse", hide_possible_values = true)]
     pub if_unknown: IfUnknownArg,
     /// With --if-unknown retry: only this long after the first run, while the provider still knows the key
@@ -46,7 +46,7 @@ pub struct ItemArgs {
     /// How often it may fail before you must `leasehold retry` it (79) [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub attempts: Option<u32>,
-    /// Forget after this long that it is done [default: never]
+    /// After this long, forget that the key or slot is done [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub keep: Option<Duration>,
     /// Keep the last lines of the command's output for history, if it fails; the output passes through

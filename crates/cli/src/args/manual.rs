@@ -12,19 +12,19 @@ use crate::messages::help::bad_token;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  T=$(leasehold acquire NAME) || exit               busy is exit code 11
+  T=$(leasehold acquire NAME) || exit               exit code 11: the lease is held
   eval \"$(leasehold acquire NAME --eval)\" || exit   sets LEASEHOLD_TOKEN and more
   leasehold renew NAME --token \"$T\"
   leasehold release NAME --token \"$T\"
 
 Nothing renews the lease for you: renew it before the TTL has passed, or use `leasehold run`.")]
 pub struct AcquireArgs {
-    /// The thing that must not be touched twice
+    /// The lease: names the thing that only one run may work on at a time
     pub name: String,
     /// How long the lease lasts unless renewed
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
     pub ttl: Duration,
-    /// Wait this long for a busy lease
+    /// Wait this long for a lease that is held
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub wait: Option<Duration>,
     /// Name of this work in status [default: NAME]

@@ -7,7 +7,7 @@ use super::NewHereArgs;
 /// `use`
 #[derive(Debug, Args)]
 pub struct UseArgs {
-    /// The store, for example dir:/srv/leases (made if new); sqlite: alone is the one of this machine
+    /// The store, for example dir:/srv/leases (made if new); `sqlite:` without a path is the default store
     pub url: String,
     #[command(flatten)]
     pub new_here: NewHereArgs,
@@ -16,10 +16,10 @@ pub struct UseArgs {
 /// `adopt`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-This machine refuses a store that knows less than this machine has seen there: a backup was restored, or the record \
-was removed. First make sure that no job of the lease runs any more, on any machine: the store cannot say so. Jobs on \
-this machine are looked for, and adopt is refused (11) while one runs. Each machine that refuses the store needs its \
-own adopt.")]
+This machine refuses a store that has lost records which this machine has seen there: a backup was restored, or the \
+record was removed. First make sure that no job of the lease runs any more, on any machine: the store does not show \
+it. On this machine Leasehold searches for such jobs, and refuses to adopt (11) while one runs. Type adopt on each \
+machine that refuses the store.")]
 pub struct AdoptArgs {
     /// The lease
     pub name: String,

@@ -7,7 +7,8 @@ use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb, describe, has_ended, latest_end};
-use leasehold::core::record::{Hold, Holder, LeaseRecord};
+use leasehold::core::record::{Hold, LeaseRecord};
+use leasehold::core::run_log::{LogEvent, LogRecord};
 use leasehold::core::session::{Granted, Within, lease_key};
 use leasehold::core::timing::TimingWishes;
 use leasehold::ledger::alive;
@@ -18,7 +19,7 @@ use leasehold_run::runner::signals::Signals;
 use serde_json::json;
 
 use super::manual::{ManualClaim, holds, left, not_acquired, print, released, signals, take};
-use super::{OpenedStore, bad_record, held_by, store_failed, unconfirmed};
+use super::{OpenedStore, bad_record, held_by, run_log, store_failed, unconfirmed};
 use crate::args::{BreakArgs, Everywhere};
 use crate::config::Chosen;
 use crate::exit::{self, FailKind, Failed};
@@ -47,14 +48,14 @@ pub fn run(flags: &Everywhere, args: &BreakArgs, out: &Out) -> Result<u8, Failed
     let mut signals = signals()?;
     let asked = if args.now { None } else { ask_holder(&lease, &mut opened, out)? };
     if args.take || args.now {
-        return take_it(&lease, args, asked.as_ref(), opened, signals, out);
+        return take_it(flags, &lease, args, asked.as_ref(), opened, signals, out);
     }
     let Some((record, hold)) = asked else {
         tell(&lease, "free", None, &say::free(&lease), out);
         return Ok(exit::OK);
     };
     let answer = answer(&lease, &record, &hold, args.wait, &mut opened, &mut signals)?;
-    let (holder, token) = (shown(&record.holder), record.token);
+    let (holder, token) = (&record.holder, record.token);
     let (word, text, code) = match answer {
         RevokeAnswer::Stopped => ("freed", say::stopped(&lease, holder, token), exit::OK),
         RevokeAnswer::Expired => ("expired", say::expired(&lease, holder, token, say::old_job()), exit::OK),
@@ -64,13 +65,9 @@ pub fn run(flags: &Everywhere, args: &BreakArgs, out: &Out) -> Result<u8, Failed
     Ok(code)
 }
 
-fn shown(holder: &Holder) -> String {
-    format!("{}/{}", holder.host, holder.pid)
-}
-
 fn tell(lease: &Name, word: &str, record: Option<&LeaseRecord>, text: &str, out: &Out) {
     if out.json {
-        let holder = record.map(|record| shown(&record.holder));
+        let holder = record.map(|record| record.holder.to_string());
         let token = record.map(|record| record.token.get());
         out.object(&json!({
             "v": 1, "lease": lease.as_str(), "outcome": word, "holder": holder, "token": token,
@@ -124,6 +121,7 @@ fn answer(
 
 /// Acquires the lease after the holder, or with `--now` in its place.
 fn take_it(
+    flags: &Everywhere,
     lease: &Name,
     args: &BreakArgs,
     asked: Option<&(LeaseRecord, Hold)>,
@@ -147,7 +145,17 @@ fn take_it(
             false => failed,
         }
     });
-    match taken? {
+    let taken = taken?;
+    if let (true, ManualClaim::Granted(granted, chosen)) = (args.now, &taken) {
+        let log = LogRecord {
+            said: run_log::who(),
+            lease: Some(lease.clone()),
+            token: Some(granted.token),
+            ..run_log::record(LogEvent::Break, lease)
+        };
+        run_log::on(flags, chosen, &log);
+    }
+    match taken {
         ManualClaim::Granted(granted, chosen) if args.take => yours(&granted, args.now, &chosen, out),
         ManualClaim::Granted(granted, chosen) => free_at_once(&granted, &chosen, out),
         ManualClaim::Busy(busy) => {
@@ -202,7 +210,14 @@ fn ask_holder(
     match manual::one_shot(OneShotVerb::Revoke, lease, opened.store.as_mut()) {
         OneShotOutcome::Done { record, .. } | OneShotOutcome::Revoked(record) => {
             let Some(hold) = record.hold.clone() else { return Ok(None) };
-            out.note(&say::asked(shown(&record.holder), record.token, HumanDuration(hold.ttl)));
+            out.note(&say::asked(&record.holder, record.token, HumanDuration(hold.ttl)));
+            let job = Name::new(&record.holder.job).unwrap_or_else(|_| lease.clone());
+            let token = Some(record.token);
+            run_log::by_person(opened, LogEvent::Break, &job, |log| LogRecord {
+                lease: Some(lease.clone()),
+                token,
+                ..log
+            });
             Ok(Some((record, hold)))
         }
         OneShotOutcome::Idle(found) | OneShotOutcome::NotOurs(found) => {

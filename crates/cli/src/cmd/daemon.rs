@@ -132,7 +132,7 @@ fn start<'a>(
     remember_store(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
     let number = jobs.len();
-    let OpenedStore { chosen, store, .. } = opened;
+    let OpenedStore { chosen, store, log, .. } = opened;
     let starter = Starter {
         program: std::env::current_exe().map_err(system)?,
         store: chosen.url.clone(),
@@ -141,7 +141,7 @@ fn start<'a>(
         verbose: out.verbose,
     };
     let mut progress = Progress::new(out, chosen.clone());
-    let scheduler = Scheduler::new(store, starter, mode, move |event| progress.tell(event));
+    let scheduler = Scheduler::new(store, log, starter, mode, move |event| progress.tell(event));
     let mut scheduler = scheduler.map_err(|error| clock_failed(&error, &chosen))?;
     scheduler.take(jobs).map_err(|error| not_taken(&error, &chosen))?;
     if mode == SchedulerMode::Stays {

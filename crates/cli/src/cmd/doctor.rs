@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use leasehold::backends;
-use leasehold::doctor::{self, Depth, Diagnosis, ExaminationEnd, Finding, FirstUseNotes, Latency, Progress};
+use leasehold::doctor::{
+    self, Depth, Diagnosis, ExaminationEnd, Finding, FirstUseNotes, Latency, Progress, Promise,
+};
 use leasehold::state::StateDir;
 use leasehold::stores::RemarkLevel;
 use leasehold::text::one_line;
@@ -105,7 +107,10 @@ pub fn judge(diagnosis: &Diagnosis, chosen: &Chosen, state: &StateDir) -> Result
         ExaminationEnd::Failed(failure) => Err(store_failed(failure, chosen)),
         ExaminationEnd::Refused { breaks, why } => {
             FirstUseNotes::new(state, &chosen.url, &chosen.shown).refused();
-            let promise = if *breaks == "P1" { say::p1_broken() } else { say::p3_broken() };
+            let promise = match breaks {
+                Promise::P1 => say::p1_broken(),
+                Promise::P3 => say::p3_broken(),
+            };
             Err(say::not_a_lease_store(&chosen.shown, why.trim_end_matches('.'), promise))
         }
     }

@@ -16,7 +16,7 @@ use leasehold_run::runner::lookup::lookup;
 use leasehold_run::step_server::{self, SOCKET, StepAnswer, StepRequest};
 
 use super::step::{NOT_RUN, unheard};
-use super::{by_kind, manual, target_args};
+use super::{by_kind, manual, run_log, target_args};
 use crate::args::{Everywhere, GateArgs};
 use crate::config;
 use crate::exit::{FailKind, Failed};
@@ -59,9 +59,15 @@ pub fn run(flags: &Everywhere, args: &GateArgs, out: &Out) -> Result<u8, Failed>
     child.wait().map(exec::code).map_err(refused)
 }
 
+/// The failure of a gate. A refusal is logged.
+fn refused(error: &TargetError) -> Failed {
+    run_log::if_refused(error);
+    target_args::failed(error)
+}
+
 fn by_path(path: &str, bearer: &Bearer) -> Result<GateEntry, Failed> {
     let entered = GateTarget::open(path).and_then(|mut gate| gate.enter(bearer));
-    let (inside, entered) = entered.map_err(|error| target_args::failed(&error))?;
+    let (inside, entered) = entered.map_err(|error| refused(&error))?;
     Ok(GateEntry { let_in: entered.let_in, inside: Some(inside), by: None })
 }
 
@@ -85,7 +91,7 @@ fn ask(name: &Name, bearer: &Bearer) -> Result<GateEntry, Failed> {
         token: bearer.token,
         fence: None,
     };
-    let refused = |refused| Err(target_args::failed(&TargetError::Refused(Box::new(refused))));
+    let refused = |why| Err(refused(&TargetError::Refused(Box::new(why))));
     let Some(socket) = std::env::var_os(SOCKET) else { return refused(not_named()) };
     let asked = UnixStream::connect(socket).and_then(|stream| {
         step_server::send(&stream, &StepRequest::Enter { gate: name.clone(), grant: bearer.grant })?;
@@ -116,7 +122,7 @@ fn enter_by_hand(flags: &Everywhere, name: &Name, bearer: &Bearer) -> Result<Gat
     match Gates::new(config::opener(&opened.chosen)).gate(name).enter_by_hand(bearer) {
         Ok(entered) => Ok(GateEntry { let_in: entered.let_in, ..GateEntry::default() }),
         Err(TargetError::Remote { failure, .. }) => Err(no_answer(&target, &failure)),
-        Err(error) => Err(target_args::failed(&error)),
+        Err(error) => Err(refused(&error)),
     }
 }
 

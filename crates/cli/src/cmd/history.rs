@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use leasehold::core::history::{RELEASED, UNSEALED};
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::job_record::{DroppedRange, JobRecord};
 use leasehold::core::ledger::{Alive, Ending, Entry, ItemState, SettleReason, Subject};
@@ -30,7 +29,8 @@ const JOBS_SHOWN: usize = 20;
 const DROPPED: &str = "dropped";
 /// The outcomes that `--only` takes, in the order in which they are counted.
 const WORDS: [&str; 11] = [
-    "ok", "skipped", "failed", "lost", "killed", "unknown", UNSEALED, RELEASED, "started", "planned", DROPPED,
+    "ok", "skipped", "failed", "lost", "killed", "unknown", "unsealed", "released", "started", "planned",
+    DROPPED,
 ];
 
 /// One item.

@@ -1,7 +1,6 @@
 //! Who holds a lease, for people.
 
 use leasehold::core::human_duration::HumanDuration;
-use leasehold::core::record::Holder;
 use leasehold::core::session::Busy;
 use leasehold::host;
 use leasehold_run::runner;
@@ -25,12 +24,7 @@ pub fn held_by(busy: &Busy) -> String {
         [] => String::new(),
         orphans => say::held_by_orphans(names(orphans)),
     };
-    say::held_by(shown(holder), busy.token, since, ends, orphans)
-}
-
-/// The machine and the process of a holder.
-pub fn shown(holder: &Holder) -> String {
-    format!("{}/{}", holder.host, holder.pid)
+    say::held_by(holder, busy.token, since, ends, orphans)
 }
 
 /// The first few processes, by number and command.

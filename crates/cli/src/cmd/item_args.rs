@@ -7,7 +7,7 @@ use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::{
     Amended, Ending, Entry, IfUnknown, ItemOpened, ItemRecorded, ItemState, KEY_MAX, Opened, RetryDoubt,
-    SettleReason, Subject, unknown_slot,
+    Subject, unknown_slot,
 };
 use leasehold::core::name::Name;
 use leasehold::ledger::Item;
@@ -30,7 +30,7 @@ pub fn item(
     job: &Name,
     when: &Moment,
 ) -> Result<(Option<Item>, Option<Item>), Failed> {
-    let ItemArgs { if_unknown, provider_keeps, attempts, keep, tail, new_here } = args.doing;
+    let ItemArgs { if_unknown, provider_keeps, attempts, keep, tail: _, new_here } = args.doing;
     let if_unknown = match (if_unknown, provider_keeps) {
         (args::IfUnknownArg::Refuse, None) => IfUnknown::Refuse,
         (args::IfUnknownArg::Retry, None) => IfUnknown::Retry,
@@ -45,20 +45,28 @@ pub fn item(
     let slot = when.slot.as_ref().map(|slot| slot_of(slot, job, when.at)).transpose()?;
     Ok(match (slot, key, args.cooldown) {
         (Some(slot), key, _) => {
-            // The command of a slot that has steps can go on where it stopped.
-            let gone_on = if if_unknown == IfUnknown::Refuse { unknown_slot(false) } else { if_unknown };
-            (Some(Item { if_unknown: gone_on, ..item(slot) }), key.map(item))
+            let if_unknown = if if_unknown == IfUnknown::Refuse { unasked(&slot).0 } else { if_unknown };
+            (Some(Item { if_unknown, ..item(slot) }), key.map(item))
         }
         (None, Some(key), _) => (Some(item(key)), None),
         (None, None, _) if about_an_item => return Err(say::no_item()),
         (None, None, Some(cooldown)) => {
             let (subject, keep) = (Subject::Latest(job.clone()), Some(cooldown));
-            let (attempts, if_unknown) = (u32::MAX, IfUnknown::Retry);
+            let (if_unknown, attempts) = unasked(&subject);
             (Some(Item { subject, if_unknown, attempts, keep }), None)
         }
-        (None, None, None) if tail => return Err(say::no_item_to_tail()),
         (None, None, None) => (None, None),
     })
+}
+
+/// What a run without a flag about it does if the outcome is unknown, and how often the item may fail.
+pub fn unasked(subject: &Subject) -> (IfUnknown, u32) {
+    match subject {
+        Subject::Key(_) => (IfUnknown::Refuse, args::ATTEMPTS),
+        // The command of a slot that has steps can go on where it stopped.
+        Subject::Slot { .. } => (unknown_slot(false), args::ATTEMPTS),
+        Subject::Latest(_) => (IfUnknown::Retry, u32::MAX),
+    }
 }
 
 /// A key with its placeholders filled in.
@@ -172,7 +180,7 @@ pub fn by_whom(entry: &Entry) -> String {
     let ago = spaced(held_for(when).map(|time| say::ago(HumanDuration(time))));
     match entry.done_by_hand() {
         Some(who) => say::by_hand(who, ago),
-        None => say::by(&claim.holder.host, claim.holder.pid, claim.token, ago),
+        None => say::by(&claim.holder, claim.token, ago),
     }
 }
 
@@ -186,27 +194,18 @@ pub fn times(count: u32) -> String {
     if count == 1 { say::once() } else { say::times(count) }
 }
 
-/// Whether the next run starts an item that stands like this, without a person.
-pub fn tries_again(state: ItemState, failures: u32, steps: usize, attempts: u32) -> bool {
-    match state {
-        ItemState::Failed => failures < attempts,
-        state => state.is_silent() && steps > 0,
-    }
-}
-
 /// For `--json` and `--report`: the outcome of a run that did not start because of its item, and the reason in a word.
 pub fn outcome(opened: &Opened) -> (ItemState, &'static str) {
+    let word = opened.skip_word().unwrap_or_default();
     match opened {
-        Opened::Done(Entry { subject: Subject::Latest(_), .. }) => (ItemState::Skipped, "cooldown"),
-        Opened::Done(_) => (ItemState::Skipped, SettleReason::Done.word()),
-        Opened::Skipped(_) => (ItemState::Skipped, SettleReason::Skipped.word()),
-        Opened::InProgress(_) => (ItemState::Skipped, SettleReason::InProgress.word()),
-        Opened::Unknown(..) => (ItemState::Unknown, "never-reported"),
-        Opened::Settled => (ItemState::Skipped, "settled"),
-        Opened::Quarantined(_) => (ItemState::Failed, "quarantined"),
+        Opened::Done(_) | Opened::Skipped(_) | Opened::InProgress(_) | Opened::Settled => {
+            (ItemState::Skipped, word)
+        }
+        Opened::Unknown(..) => (ItemState::Unknown, word),
+        Opened::Quarantined(_) => (ItemState::Failed, word),
         Opened::Bad(_) => (ItemState::Failed, "bad_record"),
         Opened::Failed { .. } => (ItemState::Failed, "store_unreachable"),
-        Opened::Begun(..) => (ItemState::Ok, ""),
+        Opened::Begun(..) => (ItemState::Ok, word),
     }
 }
 

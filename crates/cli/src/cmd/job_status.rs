@@ -4,18 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use leasehold::core::history::UNSEALED;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::job_record::{DropReason, DroppedRange, JobRecord, stuck};
 use leasehold::core::ledger::{Entry, ItemState, Subject};
 use leasehold::core::name::Name;
-use leasehold::core::record::LeaseRecord;
-use leasehold::core::session::lease_key;
+use leasehold::core::run_log::LogEvent;
+use leasehold::run_log::{Scope, Window, newest};
 use leasehold::stores::{Failure, Store};
 use leasehold_run::job_records::{self, ON_TIME};
 use leasehold_run::jobs::{IfBusy, Job};
 
-use super::past_runs::PastRun;
+use super::past_runs::{PastRun, WINDOW};
 use super::times::local_second;
 use super::{OpenedStore, history, item_args, store_failed, times};
 use crate::exit::Failed;
@@ -152,15 +151,12 @@ pub fn stood(
 
 /// The job's newest run, if that could not fence its targets.
 fn not_fenced(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<PastRun>, Failure> {
-    let mut newest: Option<PastRun> = None;
-    for lease in &job.leases {
-        let Some(stored) = pollster::block_on(store.read(&lease_key(lease)))? else { continue };
-        let Ok(record) = LeaseRecord::decode(lease, &stored.body) else { continue };
-        let runs = record.past.iter().rev().filter_map(|line| PastRun::of(&record, line));
-        let last = runs.into_iter().find(|run| run.is_of(&job.name));
-        newest = newest.into_iter().chain(last).max_by(|a, b| a.when.cmp(&b.when));
-    }
-    Ok(newest.filter(|run| run.word == UNSEALED && !entries.iter().any(|entry| run.is_before(entry))))
+    let (last, _) = newest(store, Scope::Job(&job.name), Window::last(WINDOW), 1, |entry| {
+        entry.line.event().is_some_and(|event| event.is_run() || event == LogEvent::Unsealed)
+    })?;
+    let unsealed = last.into_iter().find(|entry| entry.line.event() == Some(LogEvent::Unsealed));
+    let run = unsealed.map(PastRun::of);
+    Ok(run.filter(|run| !entries.iter().any(|entry| run.is_before(entry))))
 }
 
 fn standing(

@@ -97,7 +97,7 @@ pub fn left(granted: &Granted) -> Duration {
 pub fn not_acquired(busy: &Busy) -> Value {
     json!({
         "v": 1, "lease": busy.lease.as_str(), "acquired": false, "token": busy.token.get(),
-        "holder": format!("{}/{}", busy.holder.host, busy.holder.pid),
+        "holder": busy.holder.to_string(),
         "expires_in_s": busy.ends_in.map(|d| d.as_secs_f64()),
     })
 }
@@ -156,7 +156,7 @@ pub fn take(
     signals: Signals,
     out: &Out,
 ) -> Result<ManualClaim, Failed> {
-    let OpenedStore { chosen, store, memory, state } = opened;
+    let OpenedStore { chosen, store, memory, state, .. } = opened;
     let outcome = leasehold_run::manual::acquire(ask, store, memory.clone(), signals).map_err(system)?;
     let answered = leasehold::clock::boot_time();
     match outcome {
@@ -254,6 +254,9 @@ pub fn release(flags: &Everywhere, args: &ManualArgs, out: &Out) -> Result<u8, F
     }
     match manual::one_shot(OneShotVerb::Release(grant), &lease, opened.store.as_mut()) {
         OneShotOutcome::Done { record, late } => {
+            if let Some(log) = manual::released(&record, grant) {
+                opened.log.write(opened.store.as_mut(), &log);
+            }
             let text = if late { say::released_late } else { say::released };
             tell(out, &lease, "released", &text(&lease, record.token));
             Ok(exit::OK)

@@ -18,6 +18,7 @@ pub mod push;
 pub mod read;
 pub mod retry;
 pub mod run;
+pub mod run_log;
 #[cfg(feature = "http")]
 pub mod serve;
 pub mod status;

@@ -6,6 +6,7 @@ use leasehold::backends::{self, Holders};
 use leasehold::core::name::Name;
 use leasehold::core::timing::{Timing, TimingWishes};
 use leasehold::doctor::{FirstUse, FirstUseNotes, Tell};
+use leasehold::run_log::LogWriter;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
@@ -25,6 +26,8 @@ pub struct OpenedStore {
     pub store: Box<dyn Store>,
     /// The tokens that this machine has seen there.
     pub memory: SeenTokens,
+    /// Writes the run log there.
+    pub log: LogWriter,
     /// Where this user keeps state.
     pub state: StateDir,
 }
@@ -47,7 +50,8 @@ pub fn open_for(flags: &Everywhere, leases: &[Name], holders: Holders) -> Result
     if let Some(ignored) = backends::ignored(&chosen.url) {
         out.note(&ignored);
     }
-    Ok(OpenedStore { chosen, store, memory, state })
+    let log = memory.log_writer(config::retention(flags));
+    Ok(OpenedStore { chosen, store, memory, log, state })
 }
 
 /// Opens the store for a command that takes a lease: a store that machines share is tested on first use.
@@ -60,7 +64,7 @@ pub fn tested(opened: OpenedStore, flags: &Everywhere) -> Result<OpenedStore, Fa
     if opened.store.facts().this_machine_only {
         return Ok(opened);
     }
-    let OpenedStore { chosen, store, memory, state } = opened;
+    let OpenedStore { chosen, store, memory, log, state } = opened;
     let notes = FirstUseNotes::new(&state, &chosen.url, &chosen.shown);
     let out = Out::new(flags);
     let notice = SlowStoreNotice::begin(&out, &chosen);
@@ -71,7 +75,7 @@ pub fn tested(opened: OpenedStore, flags: &Everywhere) -> Result<OpenedStore, Fa
         by_kind(failure.kind, say::not_tested(&chosen.shown, failure.message))
     };
     let store = tested.map_err(failed)?;
-    Ok(OpenedStore { chosen, store, memory, state })
+    Ok(OpenedStore { chosen, store, memory, log, state })
 }
 
 /// Notes, before a lease is asked for, that it is kept on this store: without the note this machine could not protect

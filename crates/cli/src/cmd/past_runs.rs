@@ -1,15 +1,17 @@
-//! How the last runs of each lease ended, for `history` and `why`: its record keeps that for people.
+//! How runs ended, for `history` and `why`.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use leasehold::core::history::{PastHold, RELEASED, UNKNOWN, UNSEALED, word};
 use leasehold::core::human_duration::HumanDuration;
-use leasehold::core::ids::Epoch;
+use leasehold::core::ids::Token;
 use leasehold::core::ledger::{Entry, ItemState};
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
+use leasehold::core::run_log::{LogEvent, LogId};
 use leasehold::core::session::LEASE_PREFIX;
+use leasehold::host;
+use leasehold::run_log::{LogEntry, Scope, Window, newest};
 use leasehold::stores::each_stored;
 use leasehold_run::job_records::Unreadable;
 use serde_json::{Value, json};
@@ -19,10 +21,12 @@ use super::{OpenedStore, store_failed, times};
 use crate::exit::Failed;
 use crate::messages::why as say;
 
+/// How far back runs are shown.
+pub const WINDOW: Duration = Duration::from_secs(90 * 86_400);
+
 /// A run that has ended.
 pub struct PastRun {
     pub lease: Name,
-    epoch: Epoch,
     pub token: u64,
     exit: Option<i32>,
     took: Option<Duration>,
@@ -34,16 +38,13 @@ pub struct PastRun {
     pub when: String,
 }
 
-/// One hold of a lease: no two have the same.
-type HoldId<'a> = (&'a Name, Epoch, u64);
-
 /// The holds of the runs that started these items. A skipped item has the claim of the run that held the lease.
-fn holds(rows: &[ItemRow]) -> HashSet<HoldId<'_>> {
+fn holds(rows: &[ItemRow]) -> HashSet<LogId> {
     let claims = rows.iter().filter(|row| row.entry.state != ItemState::Skipped).map(|row| &row.entry.claim);
-    claims.map(|claim| (&claim.lease, claim.epoch, claim.token.get())).collect()
+    claims.map(|claim| LogId::of(claim.grant.0)).collect()
 }
 
-/// The past runs in the records of leases.
+/// The past runs in the run log.
 #[derive(Default)]
 pub struct PastRuns {
     /// The oldest first.
@@ -61,59 +62,48 @@ pub fn runs(opened: &mut OpenedStore, rows: &[ItemRow]) -> Result<PastRuns, Fail
         let name = Name::new(key.strip_prefix(LEASE_PREFIX).unwrap_or(&key));
         let name = name.map_err(|e| BadRecord::Damaged(e.to_string()));
         match name.and_then(|name| LeaseRecord::decode(&name, &stored.body)) {
-            Ok(record) => {
-                let over = record.past.iter().filter_map(|line| PastRun::of(&record, line));
-                all.runs.extend(over.filter(|run| !told.contains(&run.hold())));
-                all.leases.push(record.lease);
-            }
+            Ok(record) => all.leases.push(record.lease),
             Err(bad) => all.unreadable.push((key, bad.to_string())),
         }
         true
     });
     found.map_err(|f| store_failed(&f, &opened.chosen))?;
-    all.runs.sort_by(|a, b| a.when.cmp(&b.when));
+    let (entries, _) = newest(opened.store.as_mut(), Scope::All, Window::last(WINDOW), usize::MAX, |entry| {
+        let ended = entry
+            .line
+            .event()
+            .is_some_and(|event| event.is_run() || matches!(event, LogEvent::Released | LogEvent::Unsealed));
+        ended && !told.contains(&entry.line.id)
+    })
+    .map_err(|f| store_failed(&f, &opened.chosen))?;
+    all.runs = entries.into_iter().rev().map(PastRun::of).collect();
     Ok(all)
 }
 
 impl PastRun {
-    /// A line of a lease's record.
-    pub fn of(record: &LeaseRecord, line: &str) -> Option<Self> {
-        let PastHold { token, outcome, exit, took, at, job, holder } = PastHold::read(line)?;
-        Some(Self {
-            lease: record.lease.clone(),
-            epoch: record.epoch,
-            token,
-            exit,
-            took,
-            job: job.into(),
-            holder: holder.into(),
-            word: outcome.into(),
-            when: at.into(),
-        })
-    }
-
-    fn hold(&self) -> HoldId<'_> {
-        (&self.lease, self.epoch, self.token)
+    /// An entry of the run log.
+    pub fn of(LogEntry { line, record, .. }: LogEntry) -> Self {
+        let holder = record.as_ref().map_or_else(|| line.host.clone(), |record| record.holder.to_string());
+        Self {
+            lease: record.and_then(|record| record.lease).unwrap_or_else(|| line.job.clone()),
+            token: line.token.map_or(0, Token::get),
+            exit: line.exit,
+            took: line.took,
+            job: line.job.to_string(),
+            holder,
+            word: line.word,
+            when: host::utc(line.at.as_secs()),
+        }
     }
 
     /// Whether an item was run after this. A skipped item has the claim of the run that held the lease.
     pub fn is_before(&self, entry: &Entry) -> bool {
-        let claim = &entry.claim;
-        let later = match claim.lease == self.lease && claim.epoch == self.epoch {
-            true => claim.token.get() > self.token,
-            false => when(entry) > self.when.as_str(),
-        };
-        later && entry.state != ItemState::Skipped
-    }
-
-    /// Whether it was a run of this job.
-    pub fn is_of(&self, job: &Name) -> bool {
-        self.job == word(job.as_str())
+        when(entry) > self.when.as_str() && entry.state != ItemState::Skipped
     }
 
     /// Whether it belongs to this lease or job.
     pub fn is_about(&self, name: &str) -> bool {
-        self.lease.as_str() == name || self.job == word(name)
+        self.lease.as_str() == name || self.job == name
     }
 
     /// "3m ago", or when.
@@ -163,10 +153,10 @@ impl PastRun {
     pub fn sentence(&self) -> String {
         let Self { lease, token, holder, word, .. } = self;
         let (job, ago, took) = (self.job_beside(), self.ago(), self.took.map(HumanDuration));
-        match word.as_str() {
-            UNKNOWN => say::last_unknown(lease, job, holder, token, ago),
-            UNSEALED => say::last_not_fenced(lease, job, holder, token, ago),
-            RELEASED => {
+        match LogEvent::parse(word) {
+            Some(LogEvent::Unknown) => say::last_unknown(lease, job, holder, token, ago),
+            Some(LogEvent::Unsealed) => say::last_not_fenced(lease, job, holder, token, ago),
+            Some(LogEvent::Released) => {
                 let took = took.map(say::after).unwrap_or_default();
                 say::last_released(lease, job, holder, token, ago, took)
             }
@@ -181,59 +171,5 @@ impl PastRun {
     /// The job, if its name is not that of the lease.
     fn job_beside(&self) -> String {
         if self.job == self.lease.as_str() { String::new() } else { say::of_job(&self.job) }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use leasehold::core::ids::{Grant, Token, WriteId};
-    use leasehold::core::ledger::{Entry, ItemClaim, Subject};
-    use leasehold::core::record::Holder;
-
-    use super::*;
-
-    fn row(state: ItemState, epoch: u128, token: u64) -> ItemRow {
-        let (host, run, job, since) = ("h".into(), "r".into(), "site".into(), "then".into());
-        let holder = Holder { host, pid: 1, run, job, since, slot: None };
-        let lease = Name::new("site").unwrap();
-        let token = Token::new(token).unwrap();
-        let claim =
-            ItemClaim { lease: lease.clone(), epoch: Epoch::first(epoch), token, grant: Grant(1), holder };
-        let entry = Entry {
-            subject: Subject::Key("k".into()),
-            job: lease,
-            state,
-            attempt: 1,
-            failures: 0,
-            silences: 0,
-            claim,
-            since_first: None,
-            ending: None,
-            steps: Vec::new(),
-            more: serde_json::Map::new(),
-            write: WriteId(1),
-        };
-        ItemRow { entry, state }
-    }
-
-    /// A hold of the same lease is another one if its token or its epoch differs, and a skipped slot names the hold
-    /// that was in its way.
-    #[test]
-    fn a_hold_is_in_the_ledger_only_if_the_row_is_its_own() {
-        let run = PastRun {
-            lease: Name::new("site").unwrap(),
-            epoch: Epoch::first(1),
-            token: 7,
-            exit: None,
-            took: None,
-            job: "site".into(),
-            holder: "h/1".into(),
-            word: "ok".into(),
-            when: "then".into(),
-        };
-        assert!(holds(&[row(ItemState::Ok, 1, 7)]).contains(&run.hold()));
-        assert!(!holds(&[row(ItemState::Ok, 1, 8)]).contains(&run.hold()));
-        assert!(!holds(&[row(ItemState::Ok, 2, 7)]).contains(&run.hold()));
-        assert!(!holds(&[row(ItemState::Skipped, 1, 7)]).contains(&run.hold()));
     }
 }

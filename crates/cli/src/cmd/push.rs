@@ -15,6 +15,7 @@ use leasehold::targets::TargetError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::run_log;
 use super::target_args::{self, TargetReason};
 use crate::args::PushArgs;
 use crate::exit::{self, Failed};
@@ -188,6 +189,7 @@ pub fn as_helper() -> Option<u8> {
 }
 
 fn tell_failure(error: &TargetError) {
+    run_log::if_refused(error);
     let told = error.explanation();
     if !report(&HelperReport::Failed { reason: TargetReason::of(error), told: told.clone() }) {
         Out::plain().warn(&told.to_string());

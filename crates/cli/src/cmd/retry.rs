@@ -8,6 +8,7 @@ use leasehold::core::ledger::{
     done_by_hand, retry, settle,
 };
 use leasehold::core::name::Name;
+use leasehold::core::run_log::{LogEvent, LogRecord};
 use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of, lease_of, open};
 use leasehold::other_stores::OtherStores;
@@ -16,7 +17,7 @@ use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
 use leasehold_run::jobs;
 
-use super::{OpenedStore, daemon, item_args, other_stores, store_failed};
+use super::{OpenedStore, daemon, item_args, other_stores, run_log, store_failed};
 use crate::args::{Everywhere, RetryArgs};
 use crate::exit::{self, Failed};
 use crate::messages::retry as say;
@@ -120,7 +121,7 @@ fn decide(
     let (name, store) = (item_args::shown(&entry.subject), opened.store.as_mut());
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
-    let ending = || done_by_hand(&who(), item_args::now());
+    let ending = || done_by_hand(&run_log::who(), item_args::now());
     let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
@@ -132,7 +133,14 @@ fn decide(
         out.note(&say::left(name, why));
         return Ok(());
     };
-    match amend(store, Amending::new(version, next, random::seed())) {
+    let amended = amend(store, Amending::new(version, next, random::seed()));
+    if let Amended::Done(entry, _) = &amended {
+        let event = if done { LogEvent::Done } else { LogEvent::Retry };
+        let (item, lease) = (Some(entry.subject.clone()), Some(entry.claim.lease.clone()));
+        run_log::by_person(opened, event, &entry.job, |log| LogRecord { item, lease, ..log });
+    }
+    let (store, failed) = (opened.store.as_mut(), |failure| store_failed(&failure, &opened.chosen));
+    match amended {
         Amended::Done(entry, _) if done => {
             let seen = OtherStores::new(&opened.state, &opened.chosen.shown);
             if let Err(e) = seen.note(&entry, None) {
@@ -153,13 +161,6 @@ fn decide(
         }
     }
     Ok(())
-}
-
-/// Who we are, for people: `me@mac-mini/8123`.
-fn who() -> String {
-    let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
-    let user = named.unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()));
-    format!("{user}@{}/{}", host::name(), std::process::id())
 }
 
 /// Has schedulers look at a slot once more, if they know its job; after its record says that it may be run, or they

@@ -87,7 +87,7 @@ fn carry_out(
     other_stores::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
     // Not earlier: a store that refused the lease does not keep it.
     super::remember_store(&opened, &spec.leases).map_err(early)?;
-    let OpenedStore { chosen, store, memory, state } = opened;
+    let OpenedStore { chosen, store, memory, state, .. } = opened;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
     }
@@ -160,6 +160,9 @@ fn nothing_to_do(
     }
     let result = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
     report::write(args.reports, out, || report::item(spec, &found, &result));
+    if let Some(record) = spec.skipped(&found) {
+        opened.log.write(opened.store.as_mut(), &record);
+    }
     Some(result)
 }
 
@@ -185,6 +188,7 @@ fn on_store(
     fences.keep_in(move || store().ok());
     let mut spec = spec(opened.store.as_ref())?;
     spec.store = Some(opened.chosen.shown.clone());
+    spec.log = opened.log.clone();
     spec.gates = gates;
     spec.seen = spec.item.is_some().then(|| OtherStores::new(&opened.state, &opened.chosen.shown));
     if spec.item.is_some() || spec.gates.is_some() {

@@ -189,7 +189,7 @@ fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
         lease,
         state,
         token: Some(record.token.get()),
-        holder: hold.map(|_| format!("{}/{}", record.holder.host, record.holder.pid)),
+        holder: hold.map(|_| record.holder.to_string()),
         job: hold.map(|_| record.holder.job.clone()),
         slot: hold.and(record.holder.slot.clone()),
         held: held.and_then(|_| held_for(&record.holder.since)),

@@ -1,7 +1,7 @@
 //! Shared by the commands that write targets: the run they belong to, the targets, and failures.
 
 use leasehold::backends::gate::{Gates, HOLDS_NOTHING};
-use leasehold::backends::{is_gate, name_in_store, open_target, target_of};
+use leasehold::backends::{is_gate, name_in_store, open_target, reset_command};
 use leasehold::core::fence::{Bearer, RefusalReason};
 use leasehold::core::name::Name;
 use leasehold::core::session::Release;
@@ -203,11 +203,7 @@ pub fn not_sealed(error: &TargetError, release: Release) -> Failed {
 fn rewound(refused: &Refused) -> Failed {
     let Refused { target, lease, token, .. } = refused;
     let newer = refused.sealed().map_or_else(String::new, |token| token.to_string());
-    let reset = target_of(target).and_then(|kind| kind.reset).zip(target.split_once(':'));
-    let reset = match reset {
-        Some((reset, (_, given))) => reset(given),
-        None => say::reset_command(target),
-    };
+    let reset = reset_command(target).unwrap_or_else(|| say::reset_command(target));
     say::store_rewound(target, newer, token, lease, reset)
 }
 

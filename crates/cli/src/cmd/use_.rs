@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use leasehold::backends::{self, EMBEDDED, embedded, is_masked, name_in_store, shown, target_of};
+use leasehold::backends::{self, EMBEDDED, embedded, is_masked, name_in_store, reset_command, shown};
 use leasehold::doctor::{Depth, Progress};
 use leasehold::other_stores::{OtherStores, UnknownHere};
 use leasehold::state::{StateDir, write_private};
@@ -138,8 +138,7 @@ fn warn_of_others(unknown: &[UnknownHere], named_before: bool, chosen: &Chosen, 
         [] => {}
         [target] => {
             // The fence of a repository is a ref, which git deletes.
-            let own = target_of(target).and_then(|kind| kind.reset).zip(target.split_once(':'));
-            let reset = own.map_or_else(|| say::reset(quoted(target)), |(reset, (_, given))| reset(given));
+            let reset = reset_command(target).unwrap_or_else(|| say::reset(quoted(target)));
             out.warn(&say::fenced(target, reset));
         }
         several => out.warn(&say::fenced_several(several.len())),

@@ -13,6 +13,7 @@ use leasehold_run::runner::exec;
 use leasehold_run::runner::lookup::lookup;
 use serde_json::json;
 
+use super::run_log;
 use super::target_args::{self, TargetReason};
 use crate::args::WriteArgs;
 use crate::exit::{self, FailKind, Failed};
@@ -54,7 +55,7 @@ impl Unwritten {
 }
 
 fn checked(answer: Result<Written, TargetError>) -> Result<Written, Unwritten> {
-    answer.map_err(|error| Unwritten {
+    answer.inspect_err(run_log::if_refused).map_err(|error| Unwritten {
         outcome: TargetReason::of(&error).outcome(),
         failed: target_args::failed(&error),
     })

@@ -32,15 +32,15 @@ failures! {
         { "{variable} is set but empty: was a secret not passed on?" "Nothing was run" "Set it to the store, or unset it" }
     not_text(variable) Config "config" { "{variable} is not valid UTF-8" "Nothing was run" "" }
     masked(origin, store) Config "config"
-        { "{origin} is {store}: its password was masked, because a job gets no store credentials" "Nothing was run"
+        { "{origin} is {store}: the run around this command masked its password" "Nothing was run"
           "Put the URL into a file that only you can read and set LEASEHOLD_STORE_FILE, or run: leasehold use URL" }
     bad_url(why) Config "bad_url" { "cannot use the store: {why}" "Nothing was run" "" }
     unreadable_secret(path, origin, why) Config "config" { "cannot read {path} ({origin}): {why}" "" "" }
     empty_secret(path, origin) Config "config" { "{path} ({origin}) is empty" "" "" }
     /// The lease ran on a store that machines share, and this run would use the store of this machine.
     wrong_store(lease, store, password, embedded) Config "wrong_store"
-        { "{lease} ran on {store} before, and no store is set now"
-          "Nothing was run: another machine could run it at the same time (cron does not read your shell's profile)"
+        { "{lease} ran on {store} before, and no store is set now (cron does not read your shell's profile)"
+          "Nothing was run: another machine could run it at the same time"
           "To go on there: leasehold use {store}{password}. To use this machine alone from now on: leasehold use {embedded}" }
 }
 

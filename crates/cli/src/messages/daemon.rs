@@ -26,8 +26,8 @@ notes! {
          on {current}";
     /// What it means that the changed file cannot be used.
     jobs_stay() "The jobs stay as they were before that change";
-    jobs_stay_until_clocks_agree() "The jobs stay as they were before that change until the clocks agree";
-    jobs_stay_until_answer() "The jobs stay as they were before that change until the store answers";
+    jobs_stay_until_clocks_agree() "Until the clocks agree, the jobs stay as they were before that change";
+    jobs_stay_until_answer() "Until the store answers, the jobs stay as they were before that change";
 
     new_job(job, store) "{job} is new on {store}: it is due from now on, and has missed no slot";
     new_jobs(count, store) "{count} jobs are new on {store}: they are due from now on, and have missed no slot";
@@ -78,7 +78,7 @@ notes! {
 
 failures! {
     clock_unsure() Clock "clock"
-        { "this machine's clock was set, or is wrong, and has to agree with the store's first" "" "" }
+        { "this machine's clock was set, or is wrong. It must agree with the store's clock first" "" "" }
     clock_off(off, way, store) Config "config"
         { "this machine's clock is {off} {way} that of {store}" "Nothing was started: jobs would run at wrong times"
           "Set the clock (timedatectl set-ntp true), then start again" }

@@ -22,7 +22,7 @@ notes! {
     holder_unknown(lease, why) "it is unknown whether {lease} is held: {why}";
     reset(target, lease, token, typed)
         "the fence of {target} was reset (lease {lease}, token {token}). \
-         Writes are refused until a run fences it again: leasehold run {lease} --fence {typed} -- COMMAND";
+         Checked writes are refused until a run fences it again: leasehold run {lease} --fence {typed} -- COMMAND";
     enforces(target) "{target} refuses stale writes from now on";
     observes(target)
         "{target} accepts stale writes from now on and counts them, \

@@ -21,11 +21,11 @@ notes! {
     exit_codes() "The exit code is that of the command, if it ran to its end, or:";
     exit_0() "also: skipped, because the lease is held, or the item is done or cooling down (-E CODE for another code)";
     exit_1() "tick: a run failed, was lost or could not be started, or the store did not answer on the way";
-    exit_11() "busy (acquire, break); adopt: a job of the lease still runs here";
+    exit_11() "the lease is held (acquire, break, fence reset); adopt: a job of the lease still runs here";
     exit_64() "usage: the command line makes no sense, or names something unknown";
     exit_69() "the store or a target cannot be reached";
     exit_75() "the lease was lost, and the job was stopped or not started; or renew found it lost";
-    exit_76() "a write, or a start at a gate, was refused: a later run has taken over";
+    exit_76() "a write, a step or a start at a gate was refused: a later run has taken over, or this one did not name the target";
     exit_77() "permission or credentials";
     exit_78() "configuration, a bad URL or path, an unsafe store, the wrong store";
     exit_79() "a person must decide: outcome unknown, failed too often, or the store was rewound";

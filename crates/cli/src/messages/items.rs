@@ -23,7 +23,7 @@ notes! {
     in_progress(by, lease) "in progress, started by {by} under {lease}";
     over() "this slot is over: it was dropped, or it was done so long ago that its record was removed";
 
-    by(host, pid, token, ago) "{host}/{pid} (token {token}){ago}";
+    by(holder, token, ago) "{holder} (token {token}){ago}";
     by_hand(who, ago) "hand ({who}){ago}";
     ago(time) "{time} ago";
     once() "once";
@@ -62,9 +62,6 @@ failures! {
         { "--provider-keeps works only with --if-unknown retry" "Nothing was run" "Add --if-unknown retry" }
     no_item() Usage "usage"
         { "--attempts, --keep, --if-unknown, --provider-keeps and --new-here are about a --key or a --slot, and there is none"
-          "Nothing was run" "" }
-    no_item_to_tail() Usage "usage"
-        { "--tail keeps the last lines in the record of a --key, a --slot or a --cooldown, and there is none"
           "Nothing was run" "" }
     bad_key(most, bytes) Usage "usage"
         { "a key has 1 to {most} bytes, and this one has {bytes}" "Nothing was run" "" }

@@ -4,10 +4,15 @@
 use leasehold::messages::Catalogue;
 use leasehold::{explanations, notes};
 
+use super::failures;
+
 /// What a run says that only observes.
 #[cfg(test)]
-pub const CATALOGUE: Catalogue =
-    Catalogue { name: "observe", about: "`leasehold run --observe`.", entries: &[NOTES, EXPLANATIONS] };
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "observe",
+    about: "`leasehold run --observe`.",
+    entries: &[NOTES, FAILURES, EXPLANATIONS],
+};
 
 notes! {
     observed(text) "observed: {text}";
@@ -24,13 +29,19 @@ notes! {
     overwrote(target, holder)
         "{target} is no longer as {holder} left it, and that run started after this one: newer work was overwritten";
     overwritten(target, holder)
-        "{target} is as {holder} left it, and that run started before this one: if this run wrote there, its work was \
-         overwritten";
+        "{target} has the content that {holder} left, and that run started before this one: if this run wrote there, its \
+         work was overwritten";
 
     changed(target, token) "{target} changed since the run with token {token} left it";
     accepted_write(target) "{target} accepted 1 write meanwhile that would have been refused";
     accepted_writes(target, writes) "{target} accepted {writes} writes meanwhile that would have been refused";
     no_answer(patience) "the targets did not answer within {patience}; this run goes on without them";
+}
+
+failures! {
+    tail() Usage "usage"
+        { "--observe changes nothing, so it does not pass the output on for --tail" "Nothing was run"
+          "Leave out --tail, or --observe" }
 }
 
 explanations! {

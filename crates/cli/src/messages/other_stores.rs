@@ -28,17 +28,17 @@ notes! {
 failures! {
     /// A key or a slot is not run, because of what this machine saw on another store.
     seen_there(name, there, here, retry, new_here) Config "other_store"
-        { "this machine saw {name} started or done on {there}, and {here} does not know it as done"
+        { "this machine saw {name} started or done on {there}, and {here} does not record it as done"
           "Nothing was run: it could be done twice"
-          "If it was done there, record that: leasehold retry --done {retry}. If all work that was done there \
-           may be done again here, add --new-here to the command once, or write into leasehold.toml beside store: \
+          "If it was done there, record that: leasehold retry --done {retry}. If all work of that store may be \
+           done again here, add --new-here to the command once, or write this line beside store in leasehold.toml: \
            new_here = [{new_here}]" }
     /// `--new-here` and `new_here`.
     new_here_unnoted(others, here, why) Config "state"
-        { "this machine could not save that work which was done on {others} may be done again on {here}: {why}"
+        { "this machine could not save the permission to do the work of {others} again on {here}: {why}"
           "Nothing was run"
           "Free some disk space in the state directory, or give this user write permission there" }
     loss_unnoted(store, why) Config "state"
-        { "this machine could not save that {store} may have lost records: {why}"
+        { "this machine could not save the note that {store} may have lost records: {why}"
           "" "Free some disk space in the state directory, or give this user write permission there" }
 }

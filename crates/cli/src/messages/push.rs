@@ -32,7 +32,7 @@ failures! {
     /// A rule of the user's own wins over the one that a run sets.
     sent_elsewhere(remote) Config "config"
         { "a rule in your git settings (url.….insteadOf or pushInsteadOf) redirects pushes to {remote}. It matches as \
-           much of the URL as the rule that fences them, so git would push without the fence"
+           long a part of the URL as the rule of Leasehold, so git would push without the fence"
           "Nothing was pushed"
           "Let your rule match a shorter part of the URL, or set remote.{remote}.pushurl instead" }
     past_the_fence(transport) Config "config"

@@ -24,7 +24,7 @@ notes! {
 
     by_the_next_run() "the next run starts it";
     by_nobody(most, job)
-        "{most} slots of {job} wait to be tried again already, and a scheduler takes no more. When some of them \
+        "{most} slots of {job} already wait to be tried again, and a scheduler takes no more. When some of them \
          are done, retry this one again";
     after_resume(job) "the job is paused; a daemon or the next tick runs it after `leasehold resume {job}`";
     by_a_scheduler() "`leasehold tick` runs it now, and a daemon when the job is next due";

@@ -31,7 +31,7 @@ notes! {
     /// The store cannot tell how much of the TTL has passed.
     held_unchanged(ttl) "it can be taken over once it has not changed for {ttl}";
     held_by_orphans(processes)
-        "; its wrapper was killed, but {processes} of its job is still alive and keeps the lease: wait for it, or end it";
+        "; its wrapper was killed, but {processes} still runs and keeps the lease: wait for it, or kill it";
     /// The TTL is 10 minutes or more; said on a terminal only.
 
     renewed() "renewed";

@@ -21,7 +21,7 @@ notes! {
         "this machine could not remember the lease ({why}). Until it can, it does not notice if the record is \
          deleted or the store is rewound. Free some disk space there";
     /// Follows a failure: the store may have carried out a claim without confirming it.
-    claim_in_doubt() "The store may still accept the claim: then the lease stays busy until it expires";
+    claim_in_doubt() "The store may still accept the claim: then the lease stays held until it expires";
 }
 
 failures! {

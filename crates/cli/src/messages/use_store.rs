@@ -31,8 +31,8 @@ notes! {
          runs there. To go back, write into {config} in place of store: store_file = {file}";
     /// Keys and slots that this machine saw on another store.
     done_elsewhere(work, there, here)
-        "this machine saw {work} started or done on {there}. That work is not known here and is refused (78). To do it \
-         here again: leasehold use {here} --new-here";
+        "this machine saw {work} started or done on {there}. This store does not know that work, so it is refused here \
+         (78). To do it again here: leasehold use {here} --new-here";
     fenced(target, reset)
         "this machine has fenced {target}. If a run on another store did that, runs here that fence it are refused (79). \
          When no job runs there any more: {reset}";

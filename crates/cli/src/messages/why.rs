@@ -63,7 +63,7 @@ notes! {
          {oldest}.";
     kept(name, oldest, time) "Runs of {name} are kept since {oldest}, and there is no other around {time}.";
     not_kept() "A run that found the lease held leaves no record, nor does one with --no-history.";
-    keep_slots() "To have a record for each time, use --slot or a job in leasehold.toml.";
+    keep_slots() "To have a record for each time, write a job in leasehold.toml.";
 
     /// One key or slot; `next` says what follows.
     item(item, outcome, by, took, exit, attempt, next) "{item}: {outcome}, by {by}{took}{exit}{attempt}; {next}.";

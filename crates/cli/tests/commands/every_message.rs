@@ -206,6 +206,7 @@ fn an_item_that_never_reports() {
     let silent = ["once", "k", "--if-unknown", "retry", "--", "sh", "-c", "kill -9 $PPID"];
     let refused = (0..50).map(|_| world.run(&silent)).find(|ended| ended.code != 137).unwrap();
     tells(refused, 79, "items.too_often").names(&["retry --done k"]);
+    tells(world.run(&["why", "k"]), 0, "why.check_first");
 }
 
 #[test]

@@ -39,6 +39,7 @@ mod targets_behind_a_network;
 mod targets_say_what_is_wrong;
 mod the_last_lines_are_kept;
 mod the_last_runs_are_kept;
+mod the_run_log;
 mod three_daemons;
 mod tidy;
 mod what_goes_wrong_is_told;

@@ -1,6 +1,6 @@
 //! The outcomes of a run: their words, and how a job that ended is classified.
 //!
-//! The history of a lease has more words, for runs without an item: [`crate::history`].
+//! The run log has more words, for what is no outcome of a run: [`crate::run_log::LogEvent`].
 
 use serde::{Deserialize, Serialize};
 

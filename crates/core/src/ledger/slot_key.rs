@@ -71,7 +71,7 @@ pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(ItemState, Option
 fn by_whom(entry: &Entry) -> String {
     let claim = &entry.claim;
     let at = entry.ending.as_ref().map_or(&claim.holder.since, |ending| &ending.at);
-    format!("{}/{} (token {}) at {at}", claim.holder.host, claim.holder.pid, claim.token)
+    format!("{} (token {}) at {at}", claim.holder, claim.token)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 
 use core::time::Duration;
 
-use super::{Alive, BadEntry, Entry, FoundEntry, ItemRequest, ItemVerdict, RetryDoubt, Subject, begin};
+use super::{
+    Alive, BadEntry, Entry, FoundEntry, ItemRequest, ItemVerdict, RetryDoubt, SettleReason, Subject, begin,
+};
 use crate::ids::{Grant, WriteId};
 use crate::name::Name;
 use crate::store::{Cas, Failure, Stored, Version};
@@ -82,6 +84,20 @@ impl Opened {
         matches!(self, Self::Begun(..))
     }
 
+    /// Why its command is not executed, in a word; none if it is, or if the store is why.
+    pub fn skip_word(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Done(Entry { subject: Subject::Latest(_), .. }) => "cooldown",
+            Self::Done(_) => SettleReason::Done.word(),
+            Self::Skipped(_) => SettleReason::Skipped.word(),
+            Self::InProgress(_) => SettleReason::InProgress.word(),
+            Self::Settled => "settled",
+            Self::Unknown(..) => "never-reported",
+            Self::Quarantined(_) => "quarantined",
+            Self::Begun(..) | Self::Bad(_) | Self::Failed { .. } => return None,
+        })
+    }
+
     /// The record, if one was read.
     pub fn entry(&self) -> Option<&Entry> {
         match self {
@@ -102,13 +118,22 @@ pub struct Opening {
     ask: ItemRequest,
     update: Update<Entry>,
     found: Option<ReadEntry>,
-    /// The doubt that is reported once the record says that the outcome is unknown.
-    noting: Option<RetryDoubt>,
     silent: bool,
-    /// The start that goes on if the slot turns out not to be settled.
-    unless_settled: Option<PendingSettlement>,
-    /// The result that is reported once our record is taken back.
-    taking_back: Option<Opened>,
+    doing: Doing,
+}
+
+/// What an opening is doing.
+#[allow(clippy::large_enum_variant)] // there is one of them
+#[derive(Clone, Debug)]
+enum Doing {
+    /// Reading the record, or writing that our run has started the item.
+    Starting,
+    /// Writing that the outcome is unknown; then this doubt is reported.
+    Noting(RetryDoubt),
+    /// Waiting for the answer whether the slot is settled; if it is not, the start goes on.
+    AwaitingSettled(PendingSettlement),
+    /// Taking our record back; then this is reported, whether or not that succeeded: nothing was executed.
+    TakingBack(Opened),
 }
 
 /// The record as it was read.
@@ -134,15 +159,7 @@ enum PendingSettlement {
 impl Opening {
     /// `seed` must be random. The first call is [`ItemCall::Read`].
     pub fn new(ask: ItemRequest, seed: u128) -> Self {
-        Self {
-            ask,
-            update: Update::new(seed),
-            found: None,
-            noting: None,
-            silent: false,
-            unless_settled: None,
-            taking_back: None,
-        }
+        Self { ask, update: Update::new(seed), found: None, silent: false, doing: Doing::Starting }
     }
 
     /// Whether the item is run again although the outcome of its last run is unknown.
@@ -175,9 +192,8 @@ impl Opening {
 
     /// The replacement was answered.
     pub fn on_cas(&mut self, result: Cas) -> ItemNext<Opened> {
-        // Whether or not the record was put back, nothing was executed.
-        if let Some(opened) = self.taking_back.take() {
-            return ItemNext::Done(opened);
+        if let Doing::TakingBack(opened) = &self.doing {
+            return ItemNext::Done(opened.clone());
         }
         let next = self.update.on_cas(result);
         self.next(next)
@@ -199,23 +215,23 @@ impl Opening {
 
     /// [`ItemCall::ReadSettled`] was answered.
     pub fn on_settled(&mut self, settled: Result<bool, Failure>) -> ItemNext<Opened> {
-        match (self.unless_settled.take(), settled) {
-            (Some(PendingSettlement::Offer(_)), Ok(true)) => ItemNext::Done(Opened::Settled),
-            (Some(PendingSettlement::Offer(entry)), Ok(false)) => self.offer(entry),
-            (
-                Some(
-                    PendingSettlement::Created(entry, version) | PendingSettlement::Followed(entry, version),
-                ),
-                Ok(false),
-            ) => ItemNext::Done(Opened::Begun(entry, version)),
+        use PendingSettlement::{Created, Followed, Offer};
+        let Doing::AwaitingSettled(pending) = core::mem::replace(&mut self.doing, Doing::Starting) else {
+            return self.failed(settled.err().unwrap_or_else(update::busy));
+        };
+        match (pending, settled) {
+            (Offer(_), Ok(true)) => ItemNext::Done(Opened::Settled),
+            (Offer(entry), Ok(false)) => self.offer(entry),
+            (Offer(_), Err(failure)) => self.failed(failure),
+            (Created(entry, version) | Followed(entry, version), Ok(false)) => {
+                ItemNext::Done(Opened::Begun(entry, version))
+            }
             // Nothing was executed. The slot may be counted elsewhere, so our record is taken back.
-            (Some(PendingSettlement::Created(_, version)), over) => {
-                self.taking_back = Some(taken_back(over));
+            (Created(_, version), over) => {
+                self.doing = Doing::TakingBack(taken_back(over));
                 ItemNext::Call(ItemCall::Remove(version))
             }
-            (Some(PendingSettlement::Followed(_, version)), over) => self.put_back(version, taken_back(over)),
-            (Some(PendingSettlement::Offer(_)) | None, Err(failure)) => self.failed(failure),
-            (None, Ok(_)) => self.failed(update::busy()),
+            (Followed(_, version), over) => self.put_back(version, taken_back(over)),
         }
     }
 
@@ -223,17 +239,20 @@ impl Opening {
     fn put_back(&mut self, expected: Version, opened: Opened) -> ItemNext<Opened> {
         let Some(before) = &self.found else { return ItemNext::Done(opened) };
         let entry = Entry { write: self.update.fresh(), ..before.entry.clone() };
-        self.taking_back = Some(opened);
+        self.doing = Doing::TakingBack(opened);
         ItemNext::Call(ItemCall::Cas { expected: Some(expected), entry })
     }
 
-    /// [`ItemCall::Remove`] was answered. Whether or not the record was removed, nothing was executed.
+    /// [`ItemCall::Remove`] was answered.
     pub fn on_removed(&mut self) -> ItemNext<Opened> {
-        ItemNext::Done(self.taking_back.take().unwrap_or(Opened::Settled))
+        match &self.doing {
+            Doing::TakingBack(opened) => ItemNext::Done(opened.clone()),
+            Doing::Starting | Doing::Noting(_) | Doing::AwaitingSettled(_) => ItemNext::Done(Opened::Settled),
+        }
     }
 
     fn landed(&mut self, entry: Entry, version: Version) -> ItemNext<Opened> {
-        if let Some(doubt) = self.noting {
+        if let Doing::Noting(doubt) = self.doing {
             return ItemNext::Done(Opened::Unknown(entry, doubt));
         }
         match &entry.subject {
@@ -247,7 +266,7 @@ impl Opening {
                 } else {
                     PendingSettlement::Followed
                 };
-                self.unless_settled = Some(pending(entry, version));
+                self.doing = Doing::AwaitingSettled(pending(entry, version));
                 ItemNext::Call(call)
             }
             Subject::Key(_) | Subject::Latest(_) => ItemNext::Done(Opened::Begun(entry, version)),
@@ -261,14 +280,14 @@ impl Opening {
         let entry = self.found.as_ref().map(|found| found.entry.clone());
         match (verdict, entry) {
             (ItemVerdict::Begin(entry), _) => {
-                self.noting = None;
+                self.doing = Doing::Starting;
                 let others =
                     |found: &Entry| found.state.is_silent() && found.claim.grant != self.ask.claim.grant;
                 self.silent = self.found.as_ref().is_some_and(|found| others(&found.entry));
                 match &self.ask.subject {
                     // A write that landed late may have created the record after its slot was settled.
                     Subject::Slot { job, at, .. } if self.found.is_some() => {
-                        self.unless_settled = Some(PendingSettlement::Offer(entry));
+                        self.doing = Doing::AwaitingSettled(PendingSettlement::Offer(entry));
                         ItemNext::Call(ItemCall::ReadSettled(job.clone(), *at))
                     }
                     _ => self.offer(entry),
@@ -279,7 +298,7 @@ impl Opening {
                 ItemNext::Done(Opened::Unknown(entry, doubt))
             }
             (ItemVerdict::Unknown(entry, doubt), _) => {
-                self.noting = Some(doubt);
+                self.doing = Doing::Noting(doubt);
                 self.offer(entry)
             }
             (ItemVerdict::Done, Some(found)) => ItemNext::Done(Opened::Done(found)),

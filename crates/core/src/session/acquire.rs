@@ -1,5 +1,6 @@
 //! From the first look to the grant.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use super::hold::{Held, Part, Renewal};
@@ -7,7 +8,6 @@ use super::{
     Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Outcome, Phase, Reading, Request, RequestId,
     Session, Signal, Stage, Step, StopReason,
 };
-use crate::ids::Grant;
 use crate::record::{BadRecord, Holder, LeaseRecord};
 use crate::rules::{self, Claim, ClaimDecision, ReadBack, Refusal, Rules, SeenToken, View};
 use crate::session::types::WatchedRecord;
@@ -55,8 +55,8 @@ pub(super) struct Seek {
     doubt_since: Option<BootTime>,
     /// A claim's outcome is unknown; it may still be applied.
     claim_open: bool,
-    /// The holder that the last claim replaces, if it left a lock file.
-    predecessor: Option<Grant>,
+    /// The record that the last claim replaces, if it was held.
+    predecessor: Option<Box<LeaseRecord>>,
     part: Seeking,
 }
 
@@ -265,11 +265,10 @@ impl<R: Rules> Session<R> {
         };
         match self.rules.acquire(&view, &claim) {
             ClaimDecision::Take(record) => {
-                let before = found.record().and_then(|r| r.hold.as_ref());
-                seek.predecessor = before.filter(|h| h.lock.is_some()).map(|h| h.grant);
+                seek.predecessor = found.record().filter(|r| r.hold.is_some()).cloned().map(Box::new);
                 seek.part = Seeking::Claiming { failed: None, again_at: None, interrupted: None };
                 self.stage = Stage::Seeking(seek);
-                self.ask_write(record, found.stored.map(|(_, version)| version), step);
+                self.ask_write(record, found.stored.map(|(_, version)| version), None, step);
             }
             ClaimDecision::Refuse(refusal) => self.refuse(refusal, step),
             ClaimDecision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, step),
@@ -346,7 +345,11 @@ impl<R: Rules> Session<R> {
         }
         let for_itself = seek.busy.as_ref().filter(|busy| self.plan.within.holds(busy));
         if step.now >= seek.wait_until || for_itself.is_some() {
-            return self.done(Outcome::Busy(seek.busy.unwrap_or(busy)), step);
+            let busy = seek.busy.unwrap_or(busy);
+            if let Some(log) = self.plan.log.skipped(&self.plan, &busy, step.wall) {
+                step.store(Request::Log(log));
+            }
+            return self.done(Outcome::Busy(busy), step);
         }
         if !core::mem::replace(&mut seek.waiting_told, true) {
             step.tell(Event::Waiting(busy.clone()));
@@ -505,7 +508,11 @@ impl<R: Rules> Session<R> {
         // This comes first, so that this host knows the token before the job starts. A slow disk delays the
         // start, and a start that comes too late does not happen.
         step.store(Request::Remember { lease: record.lease.clone(), seen: Some(seen), watched: None });
-        let discard = seek.predecessor.map(|grant| Effect::Store(Request::Discard(grant)));
+        let predecessor = seek.predecessor.as_deref();
+        let log = predecessor.and_then(|taken| self.plan.log.taken_over(taken, step.wall));
+        let lock = predecessor.and_then(|taken| taken.hold.as_ref()).filter(|hold| hold.lock.is_some());
+        let requests = [lock.map(|hold| Request::Discard(hold.grant)), log.map(Request::Log)];
+        let afterwards = requests.into_iter().flatten().map(Effect::Store);
         let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
         let revoked = revoked.then_some(Outcome::Lost { why: StopReason::Revoked, status: None });
         let held = Held {
@@ -518,10 +525,10 @@ impl<R: Rules> Session<R> {
             part: Part::Sealing { interrupted: None },
         };
         if let Some(unstarted) = seek.interrupted().map(|signal| interrupted(signal, false)).or(revoked) {
-            step.out.extend(discard);
-            self.leave_unstarted(held, unstarted, step);
+            step.out.extend(afterwards);
+            self.leave_unstarted(held, unstarted, None, step);
         } else if self.plan.by_hand {
-            step.out.extend(discard);
+            step.out.extend(afterwards);
             self.hand_over(held, granted, from, step);
         } else {
             if self.plan.seal {
@@ -530,7 +537,7 @@ impl<R: Rules> Session<R> {
             } else {
                 self.open_item(held, step);
             }
-            step.out.extend(discard);
+            step.out.extend(afterwards);
         }
     }
 
@@ -539,7 +546,7 @@ impl<R: Rules> Session<R> {
         let ttl = granted.ttl.saturating_sub(step.now.since(from));
         if ttl.is_zero() {
             let late = Outcome::Lost { why: StopReason::Deadline, status: None };
-            return self.leave_unstarted(held, late, step);
+            return self.leave_unstarted(held, late, None, step);
         }
         self.done(Outcome::Granted(Granted { ttl, ..granted }), step);
     }

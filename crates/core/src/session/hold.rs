@@ -11,7 +11,7 @@ use super::{
     Effect, Event, NotStarted, Outcome, Phase, Reading, Release, Request, Session, Signal, Stage, Step,
     StopReason,
 };
-use crate::ledger::ItemOpened;
+use crate::ledger::{ItemOpened, Opened};
 use crate::record::LeaseRecord;
 use crate::rules::{self, ReadBack, Rules};
 use crate::store::{Cas, Failure, FailureKind, Version};
@@ -103,11 +103,11 @@ impl<R: Rules> Session<R> {
             stage => return self.stage = stage,
         };
         match (result, signal) {
-            (_, Some(signal)) => self.leave_unstarted(held, interrupted(signal, false), step),
+            (_, Some(signal)) => self.leave_unstarted(held, interrupted(signal, false), None, step),
             (Err(why), None) => {
                 // `release` is filled in when it is known.
                 let seal = NotStarted::Seal { why, release: Release::Unconfirmed };
-                self.leave_unstarted(held, Outcome::NotStarted(seal), step);
+                self.leave_unstarted(held, Outcome::NotStarted(seal), None, step);
             }
             (Ok(()), None) => self.open_item(held, step),
         }
@@ -135,6 +135,7 @@ impl<R: Rules> Session<R> {
             stage => return self.stage = stage,
         };
         let (ours, to_start) = (opened.is_ours(), opened.is_to_start());
+        let skipped = opened.held_off().and_then(Opened::skip_word);
         step.tell(Event::ItemOpened(opened));
         match signal {
             None if to_start => self.start_job(held, step),
@@ -143,7 +144,7 @@ impl<R: Rules> Session<R> {
                     signal.map_or(Outcome::NotStarted(NotStarted::Item), |s| interrupted(s, false));
                 match ours {
                     true => self.take_back(held, unstarted, step),
-                    false => self.leave_unstarted(held, unstarted, step),
+                    false => self.leave_unstarted(held, unstarted, skipped, step),
                 }
             }
         }
@@ -179,7 +180,7 @@ impl<R: Rules> Session<R> {
         } else {
             let write = self.fresh_write();
             let renewed = self.rules.renew(&held.record, write);
-            self.ask_write(renewed, Some(held.version.clone()), step);
+            self.ask_write(renewed, Some(held.version.clone()), None, step);
         }
         self.stage = Stage::Holding(held);
     }

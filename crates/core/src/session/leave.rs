@@ -6,13 +6,14 @@ use core::time::Duration;
 
 use super::hold::{Held, Part};
 use super::{
-    Distance, Event, HistoryPolicy, JobExit, NotStarted, Outcome, Release, Request, Session, Stage, Step,
+    Distance, Event, JobExit, LogPlan, NotStarted, Outcome, Release, Request, Session, Stage, Step,
     StopReason,
 };
-use crate::history::{self, HoldEnd};
 use crate::ledger::{Ending, ItemRecorded, ItemState, classify};
+use crate::name::Name;
 use crate::record::LeaseRecord;
 use crate::rules::{ReadBack, Rules};
+use crate::run_log::{LogEvent, LogId, LogRecord};
 use crate::store::{Cas, Failure, Version};
 use crate::time::{BootTime, utc};
 
@@ -31,8 +32,8 @@ pub(super) struct LeftHold {
     how: How,
     /// It ended before D, so the job was never without its lease.
     in_time: bool,
-    /// The line about it in the lease's record, if one is kept.
-    end: Option<HoldEnd>,
+    /// The record of the run log about it, until it is written.
+    log: Option<Box<LogRecord>>,
 }
 
 #[allow(clippy::large_enum_variant)] // there is one of them
@@ -62,19 +63,41 @@ impl LeftHold {
 }
 
 impl<R: Rules> Session<R> {
-    /// No job was started, and no item was marked as started.
-    pub(super) fn leave_unstarted(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
-        let unsealed = matches!(outcome, Outcome::NotStarted(NotStarted::Seal { .. }));
-        let kept = unsealed && self.plan.history != HistoryPolicy::Nothing;
-        let end =
-            kept.then(|| HoldEnd { outcome: history::UNSEALED, exit: None, took: None, at: utc(step.wall) });
-        let left = self.left(&held, How::Unstarted(outcome), end, step);
+    /// No job was started, and no item was marked as started. `skipped`: why, if the item is why.
+    pub(super) fn leave_unstarted(
+        &mut self,
+        held: Held,
+        outcome: Outcome,
+        skipped: Option<&'static str>,
+        step: &mut Step,
+    ) {
+        let log = self.unstarted(&held, &outcome, skipped, step);
+        let left = self.left(&held, How::Unstarted(outcome), log, step);
         self.release(held.recording(left, step.now), step);
+    }
+
+    /// The record about a hold without a job.
+    fn unstarted(
+        &self,
+        held: &Held,
+        outcome: &Outcome,
+        skipped: Option<&'static str>,
+        step: &Step,
+    ) -> Option<Box<LogRecord>> {
+        let (event, reason) = match (outcome, skipped) {
+            (Outcome::NotStarted(NotStarted::Seal { .. }), _) => (LogEvent::Unsealed, None),
+            (Outcome::Lost { why, .. }, _) => (LogEvent::Lost, Some(why.word())),
+            (_, Some(word)) => (LogEvent::Skipped, Some(word)),
+            _ => return None,
+        };
+        let log = self.log_record(held, event, step)?;
+        Some(Box::new(LogRecord { reason: reason.map(Into::into), ..*log }))
     }
 
     /// No job was started. The item, if there is one, may be marked as started: it is left to the next run.
     pub(super) fn take_back(&mut self, held: Held, outcome: Outcome, step: &mut Step) {
-        let left = self.left(&held, How::Unstarted(outcome), None, step);
+        let log = self.unstarted(&held, &outcome, None, step);
+        let left = self.left(&held, How::Unstarted(outcome), log, step);
         self.record_item(held, left, ItemState::Planned, None, Duration::ZERO, step);
     }
 
@@ -87,18 +110,17 @@ impl<R: Rules> Session<R> {
         };
         let Some(exit) = running.exited else { return self.stage = Stage::Holding(held) };
         let state = classify(exit, stopped.as_ref(), &running.asked);
-        let (took, at) = (step.now.since(running.since), utc(step.wall));
-        let end = match self.plan.history {
-            HistoryPolicy::Nothing | HistoryPolicy::Unsealed => None,
-            HistoryPolicy::Job => {
-                Some(HoldEnd { outcome: state.word(), exit: Some(exit.status()), took: Some(took), at })
-            }
-            HistoryPolicy::Release => {
-                let outcome = if state == ItemState::Lost { history::LOST } else { history::RELEASED };
-                Some(HoldEnd { outcome, exit: None, took: Some(took), at })
-            }
+        let took = step.now.since(running.since);
+        let event = match self.plan.log {
+            LogPlan::Release if state != ItemState::Lost => LogEvent::Released,
+            _ => LogEvent::of(state),
         };
-        let left = self.left(&held, How::Ended { exit, state, stopped }, end, step);
+        let reason = stopped.as_ref().filter(|_| state != ItemState::Ok).map(|why| why.word().into());
+        let log = self.log_record(&held, event, step).map(|log| {
+            let exit = (event != LogEvent::Released).then(|| exit.status());
+            Box::new(LogRecord { reason, exit, took: Some(took), ..*log })
+        });
+        let left = self.left(&held, How::Ended { exit, state, stopped }, log, step);
         match exit {
             // The item is left as if no run had tried it.
             JobExit::TooLate(_) => {
@@ -108,8 +130,22 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    fn left(&self, held: &Held, how: How, end: Option<HoldEnd>, step: &Step) -> LeftHold {
-        LeftHold { how, in_time: step.now < self.stop_time(held), end }
+    fn left(&self, held: &Held, how: How, log: Option<Box<LogRecord>>, step: &Step) -> LeftHold {
+        LeftHold { how, in_time: step.now < self.stop_time(held), log }
+    }
+
+    /// A record of the run log about this hold; none if the plan wants none.
+    pub(super) fn log_record(&self, held: &Held, event: LogEvent, step: &Step) -> Option<Box<LogRecord>> {
+        let item = match &self.plan.log {
+            LogPlan::Nothing => return None,
+            LogPlan::Job(item) => item.clone(),
+            LogPlan::Release => None,
+        };
+        let holder = held.record.holder.clone();
+        let job = Name::new(&holder.job).ok()?;
+        let record = LogRecord::new(step.wall, event, job, LogId::of(self.plan.grant.0), holder);
+        let (lease, token) = (Some(held.record.lease.clone()), Some(held.record.token));
+        Some(Box::new(LogRecord { lease, token, item, ..record }))
     }
 
     /// Has the end of the item recorded, if there is one.
@@ -182,11 +218,12 @@ impl<R: Rules> Session<R> {
             self.stage = Stage::Holding(held);
             return self.ask_read(step);
         }
+        let log = left.log.clone();
         let write = self.fresh_write();
-        let freed = history::noted(self.rules.release(&held.record, write), left.end.as_ref());
+        let freed = self.rules.release(&held.record, write);
         let version = held.version.clone();
         self.stage = Stage::Holding(held);
-        self.ask_write(freed, Some(version), step);
+        self.ask_write(freed, Some(version), log, step);
     }
 
     pub(super) fn on_release_written(
@@ -198,7 +235,12 @@ impl<R: Rules> Session<R> {
     ) {
         let freed = record.hold.is_none();
         match result {
-            Cas::Written { .. } if freed => self.finish(held, Release::Done, step),
+            Cas::Written { .. } if freed => {
+                if let Part::Releasing(left, _) = &mut held.part {
+                    left.log = None; // it was written with the release
+                }
+                self.finish(held, Release::Done, step);
+            }
             // The answer to a renewal that was under way when the tree became empty.
             Cas::Written { version, .. } => {
                 self.adopt(&mut held, record, version);
@@ -253,6 +295,16 @@ impl<R: Rules> Session<R> {
 
     fn finish(&mut self, held: Held, release: Release, step: &mut Step) {
         let Part::Releasing(left, _) = held.part else { return };
+        // The release did not write it, or its answer was lost.
+        if let Some(log) = left.log {
+            let gone = release == Release::AlreadyGone && log.event != LogEvent::Unsealed;
+            let (event, reason) = match log.event {
+                LogEvent::Lost => (LogEvent::Lost, log.reason),
+                _ if gone => (LogEvent::Lost, Some(StopReason::Gone.word().into())),
+                event => (event, log.reason),
+            };
+            step.store(Request::Log(Box::new(LogRecord { event, reason, ..*log })));
+        }
         let outcome = match left.how {
             How::Unstarted(Outcome::NotStarted(NotStarted::Seal { why, .. })) => {
                 Outcome::NotStarted(NotStarted::Seal { why, release })

@@ -20,6 +20,7 @@ mod leave;
 mod stop;
 mod types;
 
+use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -27,6 +28,7 @@ use core::time::Duration;
 use crate::ids::{Ids, WriteId};
 use crate::record::LeaseRecord;
 use crate::rules::{Attempt, Rules, Standard};
+use crate::run_log::LogRecord;
 use crate::store::{Cas, Failure, FailureKind, Version};
 use crate::time::{BootTime, Now};
 use acquire::Seek;
@@ -268,10 +270,17 @@ impl<R: Rules> Session<R> {
         self.ask(What::Read, Op::Read, step);
     }
 
-    fn ask_write(&mut self, record: LeaseRecord, expected: Option<Version>, step: &mut Step) {
+    /// Writes the lease, and with it a record of the run log if there is one.
+    fn ask_write(
+        &mut self,
+        record: LeaseRecord,
+        expected: Option<Version>,
+        log: Option<Box<LogRecord>>,
+        step: &mut Step,
+    ) {
         let (at, write, sent) = (self.at, record.write, step.now);
         self.attempts.push(Attempt { at, write, sent, expected: expected.clone() });
-        let op = Op::Cas { expected, write, body: record.encode() };
+        let op = Op::Cas { expected, write, body: record.encode(), log };
         self.ask(What::Write(record), op, step);
     }
 

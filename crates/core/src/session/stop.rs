@@ -101,7 +101,7 @@ impl<R: Rules> Session<R> {
             Part::Running(running) => (running, false),
             Part::Napping(running, _) => (running, true),
             Part::Sealing { .. } => {
-                return self.leave_unstarted(held, Outcome::Lost { why, status: None }, step);
+                return self.leave_unstarted(held, Outcome::Lost { why, status: None }, None, step);
             }
             Part::Opening { .. } | Part::Starting => {
                 return self.take_back(held, Outcome::Lost { why, status: None }, step);

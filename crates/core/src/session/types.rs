@@ -7,10 +7,11 @@ use core::fmt;
 use core::time::Duration;
 
 use crate::ids::{Epoch, Grant, Token, WriteId};
-use crate::ledger::{Ending, ItemOpened, ItemRecorded, ItemState};
+use crate::ledger::{Ending, ItemOpened, ItemRecorded, ItemState, SettleReason, Subject};
 use crate::name::Name;
-use crate::record::Holder;
+use crate::record::{Holder, LeaseRecord};
 use crate::rules::{Refusal, SeenToken};
+use crate::run_log::{LogEvent, LogId, LogRecord};
 use crate::store::{Cas, Failure, Stored, Version};
 use crate::time::BootTime;
 use crate::timing::Timing;
@@ -60,8 +61,8 @@ pub struct SessionPlan {
     pub seal: bool,
     /// Open an item before the job starts, and record its end before the lease is given back.
     pub item: Option<Distance>,
-    /// Which ends the lease's record keeps.
-    pub history: HistoryPolicy,
+    /// What the run log says about the end.
+    pub log: LogPlan,
     /// End with the grant: another process renews and releases.
     pub by_hand: bool,
     /// Take the lease even while it is held. The old job may still run.
@@ -83,17 +84,41 @@ pub enum Distance {
     Far,
 }
 
-/// Which line about the end of a hold is kept in the lease's record, for people.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HistoryPolicy {
-    /// None.
+/// What the run log says about the end of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LogPlan {
+    /// Nothing.
     Nothing,
-    /// A line only if nothing was run because a target could not be sealed.
-    Unsealed,
-    /// How the job ended.
-    Job,
+    /// How the job ended. With the item that it was run for.
+    Job(Option<Subject>),
     /// That the lease was given back, without the outcome of the work.
     Release,
+}
+
+impl LogPlan {
+    /// The record about a run that found its lease held.
+    pub(super) fn skipped(&self, plan: &SessionPlan, busy: &Busy, wall: Duration) -> Option<Box<LogRecord>> {
+        let Self::Job(item) = self else { return None };
+        let (job, holder) = (Name::new(&plan.holder.job).ok()?, plan.holder.clone());
+        let record = LogRecord::new(wall, LogEvent::Skipped, job, LogId::of(plan.grant.0), holder);
+        Some(Box::new(LogRecord {
+            reason: Some(SettleReason::Overlap.word().into()),
+            lease: Some(busy.lease.clone()),
+            token: Some(busy.token),
+            item: item.clone(),
+            said: alloc::string::ToString::to_string(&busy.holder),
+            ..record
+        }))
+    }
+
+    /// The record about a run whose lease was taken over while the lease's record still named it. If that run
+    /// lives, it writes one itself.
+    pub(super) fn taken_over(&self, taken: &LeaseRecord, wall: Duration) -> Option<Box<LogRecord>> {
+        let hold = taken.hold.as_ref().filter(|_| *self != Self::Nothing)?;
+        let (job, holder) = (Name::new(&taken.holder.job).ok()?, taken.holder.clone());
+        let record = LogRecord::new(wall, LogEvent::Unknown, job, LogId::of(hold.grant.0), holder);
+        Some(Box::new(LogRecord { lease: Some(taken.lease.clone()), token: Some(taken.token), ..record }))
+    }
 }
 
 /// The runs, and the lease held by hand, that this run was started by. They wait for this run, so it must not
@@ -245,6 +270,8 @@ pub enum Op {
         write: WriteId,
         /// The record to store.
         body: Vec<u8>,
+        /// A record of the run log to store with it, if it is written.
+        log: Option<Box<LogRecord>>,
     },
 }
 
@@ -307,6 +334,8 @@ pub enum Request {
         /// A store that does not answer is asked again until this time.
         until: BootTime,
     },
+    /// Write this record of the run log. Best effort: nothing waits for it.
+    Log(Box<LogRecord>),
     /// Remember this for later runs on this host.
     Remember {
         /// The lease.
@@ -437,6 +466,20 @@ impl fmt::Display for StopReason {
 }
 
 impl StopReason {
+    /// The word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Deadline => "deadline",
+            Self::Taken { .. } => "taken",
+            Self::Gone => "gone",
+            Self::Revoked => "revoked",
+            Self::StoreClock => "store-clock",
+            Self::MaxRun => "max-run",
+            Self::Survivors => "survivors",
+            Self::Interrupted => "interrupted",
+        }
+    }
+
     /// Whether the lease was lost.
     pub fn is_loss(&self) -> bool {
         match self {

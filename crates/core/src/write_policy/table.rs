@@ -9,9 +9,9 @@ use core::time::Duration;
 
 use super::{Illegal, LeaseChange, RESOLUTION, WriteOffer, legal};
 use crate::additions::Additions;
-use crate::history;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
+use crate::past_lines;
 use crate::record::{BODY_MAX, Hold, Holder, LeaseRecord};
 use crate::session::lease_key;
 
@@ -199,7 +199,7 @@ fn pasts() -> Vec<Vec<String>> {
     ]
     .map(past)
     .into();
-    pasts.extend([long(history::LINE_MAX), long(history::LINE_MAX + 1)]);
+    pasts.extend([long(past_lines::LINE_MAX), long(past_lines::LINE_MAX + 1)]);
     pasts
 }
 

@@ -242,6 +242,14 @@ fn a_bearer_sees_its_own_names() {
     assert_eq!(team.listing("leases/team-a/x"), prefix("leases/team-a/x"));
     assert_eq!(team.listing("leases/team-b/"), AllowedListing::Nothing);
     assert_eq!(team.listing("doctor/"), prefix("doctor/team-a/"));
+    // A day is part of the kind of the run log.
+    assert_eq!(team.place("log/79223/team-a/x/R1").as_deref(), Some("log/79223/team-a/x/R1"));
+    for other in ["log/79223/team-b/x/R1", "log/team-a/x/R1", "log/79223", "log/"] {
+        assert_eq!(team.place(other), None, "{other}");
+    }
+    assert_eq!(team.listing("log/79223/"), prefix("log/79223/team-a/"));
+    assert_eq!(team.listing("log/79223/team-b/"), AllowedListing::Nothing);
+    assert_eq!(team.listing("log/"), AllowedListing::Refused);
     assert_eq!(team.listing(""), AllowedListing::Refused);
     assert_eq!(rights("").listing(""), prefix(""));
 }

@@ -6,7 +6,7 @@ use leasehold_core::ids::Grant;
 use leasehold_core::name::Name;
 use leasehold_core::record::{Hold, Holder, LeaseRecord};
 use leasehold_core::session::{
-    Effect, Event, HistoryPolicy, Input, LeaseChoice, Op, Outcome, Reading, Request, RequestId, Session,
+    Effect, Event, Input, LeaseChoice, LogPlan, Op, Outcome, Reading, Request, RequestId, Session,
     SessionPlan, StopReason, Within,
 };
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
@@ -31,7 +31,7 @@ pub(crate) fn plan(grant: u128, clock: StoreClock) -> SessionPlan {
         max_run: None,
         seal: false,
         item: None,
-        history: HistoryPolicy::Nothing,
+        log: LogPlan::Nothing,
         by_hand: false,
         force: false,
         lock: None,

@@ -2,7 +2,7 @@
 
 mod bugs;
 mod hand;
-mod past;
+mod logged;
 
 use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};

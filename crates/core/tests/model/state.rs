@@ -10,8 +10,8 @@ use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Distance, Effect, Event, Granted, HistoryPolicy, Input, JobExit, LeaseChoice, Op, Phase, Reading,
-    Request, RequestId, Session, SessionPlan, Within,
+    Distance, Effect, Event, Granted, Input, JobExit, LeaseChoice, LogPlan, Op, Phase, Reading, Request,
+    RequestId, Session, SessionPlan, Within,
 };
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
@@ -172,7 +172,7 @@ fn plan(client: usize, item: bool) -> SessionPlan {
         max_run: None,
         seal: !item,
         item: item.then_some(Distance::Far),
-        history: HistoryPolicy::Nothing,
+        log: LogPlan::Nothing,
         by_hand: false,
         force: false,
         lock: None,

@@ -7,7 +7,7 @@ use leasehold_core::one_shot::OneShotNext;
 use leasehold_core::record::{Holder, LeaseRecord};
 use leasehold_core::rules::Rules;
 use leasehold_core::session::{
-    Effect, HistoryPolicy, Input, LeaseChoice, Op, Outcome, Reading, Request as Asked, RequestId, Session,
+    Effect, Input, LeaseChoice, LogPlan, Op, Outcome, Reading, Request as Asked, RequestId, Session,
     SessionPlan, WatchedRecord, Within,
 };
 use leasehold_core::store::{Cas, Failure, Version};
@@ -101,7 +101,7 @@ impl<R: Rules> World<R> {
             max_run,
             seal: self.config.seals,
             item: None,
-            history: HistoryPolicy::Job,
+            log: LogPlan::Job(None),
             by_hand,
             force,
             lock: (self.config.evidence && !by_hand).then(|| "lock".into()),
@@ -258,8 +258,8 @@ impl<R: Rules> World<R> {
                 }
                 self.remember(host, lease, seen, watched);
             }
-            // Only a file is removed; here the evidence is the processes themselves.
-            Asked::Discard(_) => {}
+            // Of Discard only a file is removed; here the evidence is the processes themselves.
+            Asked::Discard(_) | Asked::Log(_) => {}
             Asked::OpenItem(granted) => self.open_item(owner, &granted),
             Asked::RecordItem { state, ending, until } => self.record_item(owner, state, ending, until),
         }
@@ -397,10 +397,13 @@ impl<R: Rules> World<R> {
                 }
                 self.land_read(request.lease)
             }
-            Op::Cas { ref expected, ref body, .. } => {
+            Op::Cas { ref expected, ref body, ref log, .. } => {
                 let Ok(record) = LeaseRecord::decode(&self.names[request.lease], body) else {
                     return self.violate("a body that cannot be read back was written".into());
                 };
+                if log.as_ref().is_some_and(|log| record.hold.is_some() || log.token != Some(record.token)) {
+                    self.violate("the run log has the end of a hold before its release".into());
+                }
                 let result = self.land_cas(&request, expected.clone(), body.clone(), record);
                 Input::Cas { id: RequestId(0), result }
             }

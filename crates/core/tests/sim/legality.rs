@@ -1,6 +1,5 @@
 //! Every write that lands must be one that a server of our protocol would have accepted.
 
-use leasehold_core::history::{HoldEnd, PastHold};
 use leasehold_core::record::LeaseRecord;
 use leasehold_core::rules::Rules;
 use leasehold_core::session::lease_key;
@@ -9,19 +8,6 @@ use leasehold_core::write_policy::{Illegal, WriteOffer, legal};
 use crate::faults::Fault;
 use crate::mutants::Mutant;
 use crate::world::{Request, World};
-
-/// How a hold that is given back by hand ends.
-pub(crate) fn end(outcome: &'static str) -> HoldEnd {
-    HoldEnd { outcome, exit: Some(0), took: None, at: "now".into() }
-}
-
-/// Every hold has at most one line, after those of earlier holds, and none while it lasts.
-fn in_order(record: &LeaseRecord) -> bool {
-    let told: Vec<u64> =
-        record.past.iter().filter_map(|line| PastHold::read(line)).map(|p| p.token).collect();
-    let over = record.token.get() - u64::from(record.hold.is_some());
-    told.len() == record.past.len() && told.is_sorted_by(|a, b| a < b) && told.iter().all(|t| *t <= over)
-}
 
 impl<R: Rules> World<R> {
     pub(crate) fn check_legal(&mut self, request: &Request, body: &[u8], record: &LeaseRecord) {
@@ -54,9 +40,6 @@ impl<R: Rules> World<R> {
             Err(Illegal::Held | Illegal::Early) => clock_moved.into_iter().any(met),
             Err(_) => false,
         };
-        if !in_order(record) {
-            self.violation.get_or_insert(format!("a bad history of this lease: {:?}", record.past));
-        }
         if !excused {
             let body = String::from_utf8_lossy(body).into_owned();
             self.violation.get_or_insert(format!("an illegal write ({verdict:?}): {body}"));

@@ -341,8 +341,7 @@ impl<R: Rules> World<R> {
         self.met.add(fault);
         trace!(self, "errand {}: {verb:?}", self.one_shots.len());
         let clock = self.config.timing.clock;
-        let mut one_shot = OneShot::new(verb, self.names[lease].clone(), clock, self.rng.wide());
-        one_shot.ends(crate::legality::end("released"));
+        let one_shot = OneShot::new(verb, self.names[lease].clone(), clock, self.rng.wide());
         let op = one_shot.start();
         self.one_shots.push(Some(one_shot));
         self.send(From::Errand(self.one_shots.len() - 1), lease, op);

@@ -275,7 +275,7 @@ pub(super) fn unusable(message: String) -> Failure {
     Failure::new(FailureKind::Unusable, message)
 }
 
-/// A failure that explains `errno`. `what` is a sentence without its full stop.
+/// A failure that explains `errno`: of the call that writes, or of one before it. `what` is a sentence without its full stop.
 pub(super) fn trouble(errno: Errno, what: &str) -> Failure {
     let (kind, advice) = match errno {
         Errno::ACCESS | Errno::PERM => {
@@ -311,8 +311,8 @@ pub(super) fn trouble(errno: Errno, what: &str) -> Failure {
     };
     let code = errno.raw_os_error();
     let message = format!("{what} (error {code}): {advice}.");
-    match errno {
-        Errno::NOSPC | Errno::DQUOT => Failure::not_written(kind, message),
+    match (errno, kind) {
+        (Errno::NOSPC | Errno::DQUOT, _) | (_, FailureKind::Denied) => Failure::not_written(kind, message),
         _ => Failure::new(kind, message),
     }
 }

@@ -511,10 +511,38 @@ fn target_kind(url: &str) -> Result<&'static AsTarget, TargetError> {
     }
 }
 
+/// How the fence of a target is removed, if `leasehold fence reset` cannot do it.
+pub fn reset_command(url: &str) -> Option<String> {
+    target_of(url)?.reset.map(|reset| reset(rest(url)))
+}
+
+/// The URL of a target that a person named, with its whole path: a relative path starts from `base`.
+///
+/// # Errors
+///
+/// A sentence that says what to write.
+pub fn named_target(url: &str, base: &Path) -> Result<String, String> {
+    let kind = target_kind(url).map_err(|error| match error {
+        TargetError::Unfit { target, why, fix } => format!("{target} {why}. {fix}"),
+        other => other.to_string(),
+    })?;
+    match rest(url) {
+        "" => Err(format!("{url:?} names nothing after the colon. Write {}", kind.schemes[0].example)),
+        path if kind.path => path_from(base, url)
+            .ok_or_else(|| format!("{path:?} is in a directory that is not UTF-8. Write the whole path")),
+        _ => Ok(url.into()),
+    }
+}
+
 /// The URL with its whole path, which means the same in every directory.
 fn whole_path(url: &str) -> Option<String> {
+    path_from(Path::new(""), url)
+}
+
+/// The same; a relative path starts from `base`.
+fn path_from(base: &Path, url: &str) -> Option<String> {
     let (scheme, path) = url.split_once(':')?;
-    Some(format!("{scheme}:{}", std::path::absolute(path).ok()?.display()))
+    Some(format!("{scheme}:{}", std::path::absolute(base.join(path)).ok()?.to_str()?))
 }
 
 #[cfg(test)]
@@ -583,6 +611,22 @@ mod tests {
             assert!(with(url, name), "{url} {name}");
         }
         assert!(!with("sqlite:/a", "PGUSER"), "that store does not read it");
+    }
+
+    #[test]
+    fn a_target_that_a_person_names_is_named_in_full() {
+        let named = |url: &str| named_target(url, Path::new("/base"));
+        for (url, full) in [
+            ("file:./a", "file:/base/a"),
+            ("tree:/a", "tree:/a"),
+            ("git:origin", "git:origin"),
+            ("gate:mail", "gate:mail"),
+        ] {
+            assert_eq!(named(url).as_deref(), Ok(full));
+        }
+        for url in ["", "a", "/a", "file:", "git:", "file:~/a", "fil:/a"] {
+            assert!(named(url).is_err(), "{url}");
+        }
     }
 
     #[test]

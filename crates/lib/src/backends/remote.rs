@@ -125,13 +125,18 @@ impl<S: Store> Store for Remote<S> {
         self.drive(self.limit, async |s| s.cas_many(writes).await, unknown)
     }
 
+    async fn cas_with(&mut self, first: &BatchWrite, with: &BatchWrite) -> Option<Cas> {
+        let unknown = |failure| Some(Cas::Unknown(failure));
+        self.drive(self.limit, async |s| s.cas_with(first, with).await, unknown)
+    }
+
     async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
         self.drive(at_most, async |s| s.wait_change(key, version, at_most).await, |_| false)
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        self.limit = each;
+    fn limit_calls(&mut self, each: Duration) -> Duration {
         self.inner.limit_calls(each);
+        std::mem::replace(&mut self.limit, each)
     }
 }
 

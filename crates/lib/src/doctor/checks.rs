@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::measure::Ages;
 use super::messages as say;
-use super::{Depth, Progress, Visit, measure, paths, unusable};
+use super::{Depth, Progress, Promise, Visit, measure, paths, unusable};
 use crate::clock::boot_time;
 use crate::stores::conformance::{self as suite, BrokenRule, Effort, Harness};
 use crate::stores::{Cas, Failure, FailureKind, RemarkLevel};
@@ -65,10 +65,10 @@ impl Check {
     }
 
     /// The promise that a store breaks if it fails this check.
-    pub(super) fn promise(self) -> &'static str {
+    pub(super) fn promise(self) -> Promise {
         match self {
-            Self::Age => "P3",
-            _ => "P1",
+            Self::Age => Promise::P3,
+            _ => Promise::P1,
         }
     }
 }

@@ -186,11 +186,15 @@ impl Store for FirstUse {
         self.store.cas_many(writes).await
     }
 
+    async fn cas_with(&mut self, first: &BatchWrite, with: &BatchWrite) -> Option<Cas> {
+        self.store.cas_with(first, with).await
+    }
+
     async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
         self.store.wait_change(key, version, at_most).await
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        self.store.limit_calls(each);
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        self.store.limit_calls(each)
     }
 }

@@ -17,7 +17,8 @@ notes! {
     far() ": far away, so fewer calls are made";
     nameless() "The store answered and does not say which store it is.";
     /// After the number of connections that were opened.
-    few_connections(accepted, wanted, why) "only {accepted} of {wanted} connections were accepted, so that many race: {why}";
+    few_connections(accepted, wanted, why)
+        "only {accepted} of {wanted} connections were accepted, so only {accepted} writers race: {why}";
     create() "a record is created only where there is none";
     stale() "an update on a replaced version is refused";
     late() "a write that lands late changes nothing";

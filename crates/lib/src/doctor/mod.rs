@@ -22,6 +22,7 @@ pub use first_use::{FirstUse, FirstUseNotes, Tell};
 use leasehold_core::time::BootTime;
 use messages as say;
 use scratch::Scratch;
+use serde::Serialize;
 
 use crate::clock::boot_time;
 use crate::poll::{self, Timer};
@@ -44,6 +45,15 @@ pub enum Depth {
     Full,
 }
 
+/// A promise of docs/guarantees.md that a store can break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Promise {
+    /// One token, one holder.
+    P1,
+    /// Stopped in time.
+    P3,
+}
+
 /// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -53,7 +63,7 @@ pub struct Finding {
     /// The result.
     pub verdict: RemarkLevel,
     /// The promise that does not hold, if the verdict is [`RemarkLevel::Unsafe`].
-    pub breaks: Option<&'static str>,
+    pub breaks: Option<Promise>,
     /// One sentence.
     pub text: String,
     /// How long the check took.
@@ -105,7 +115,7 @@ pub enum ExaminationEnd {
     /// It must not keep leases.
     Refused {
         /// The promise that does not hold.
-        breaks: &'static str,
+        breaks: Promise,
         /// One sentence: what shows it.
         why: String,
     },
@@ -205,7 +215,7 @@ fn refusal(findings: &[Finding]) -> ExaminationEnd {
     let worst = bad().find(|f| f.many_winners).or_else(cause).or_else(|| bad().next());
     match worst {
         None => ExaminationEnd::Usable,
-        Some(f) => ExaminationEnd::Refused { breaks: f.breaks.unwrap_or("P1"), why: f.text.clone() },
+        Some(f) => ExaminationEnd::Refused { breaks: f.check.promise(), why: f.text.clone() },
     }
 }
 

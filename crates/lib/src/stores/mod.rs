@@ -3,7 +3,7 @@
 //! A store gets keys, bodies and versions. It does not know holders, expiry or tokens. The stores themselves are in
 //! [`crate::backends`].
 
-#[cfg(feature = "conformance")]
+#[cfg(feature = "doctor")]
 pub mod conformance;
 mod pages;
 pub mod prefixed;
@@ -157,14 +157,22 @@ pub trait Store: Send {
         answers
     }
 
+    /// Makes the write `first`, as [`Store::cas`] does. If it is made, creates the record `with` in the same step, unless
+    /// that key exists. None: this store has no such step, and nothing was done.
+    async fn cas_with(&mut self, _first: &BatchWrite, _with: &BatchWrite) -> Option<Cas> {
+        None
+    }
+
     /// Waits, at most that long, until the key's version differs from `version`. True: it differs, or may.
     /// Called only if [`StoreFacts::pushes`]. The answer is a hint and decides nothing.
     async fn wait_change(&mut self, _key: &str, _version: Option<&Version>, _at_most: Duration) -> bool {
         false
     }
 
-    /// Limits the time of each call from now on. Stores whose calls are always short ignore it.
-    fn limit_calls(&mut self, _each: Duration) {}
+    /// Limits the time of each call from now on, and gives the limit before. Stores whose calls are always short ignore it.
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        each
+    }
 }
 
 /// Calls that only the doctor makes.

@@ -61,13 +61,19 @@ impl<S: Store + ?Sized> Store for Prefixed<S> {
         self.inner.cas_many(&moved).await
     }
 
+    async fn cas_with(&mut self, first: &BatchWrite, with: &BatchWrite) -> Option<Cas> {
+        let moved = |w: &BatchWrite| BatchWrite { key: self.key(&w.key), ..w.clone() };
+        let (first, with) = (moved(first), moved(with));
+        self.inner.cas_with(&first, &with).await
+    }
+
     async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
         let key = self.key(key);
         self.inner.wait_change(&key, version, at_most).await
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        self.inner.limit_calls(each);
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        self.inner.limit_calls(each)
     }
 }
 

@@ -75,12 +75,6 @@ impl From<Cas> for Swap {
     }
 }
 
-/// Whether the server said that it wrote nothing. A second try would not help then, and after a failover it could accept a
-/// stale write.
-fn wrote_nothing(failure: &Failure) -> bool {
-    failure.landed == Landed::No || failure.kind == FailureKind::Denied
-}
-
 /// Whether a seal also checks that the server compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exam {
@@ -198,7 +192,9 @@ fn change<C: CasFence, T>(
                     }
                 })
             }
-            StoreAnswer::Cas(Ok(Swap::Unknown(failure))) if wrote_nothing(&failure) => {
+            // The server said that it wrote nothing. A second try would not help, and after a failover it could accept a
+            // stale write.
+            StoreAnswer::Cas(Ok(Swap::Unknown(failure))) if failure.landed == Landed::No => {
                 let error = remote(at.cell, asked.doing(), failure);
                 return unsure(doubt.as_ref(), error);
             }
@@ -290,7 +286,7 @@ pub(crate) fn examine<C: CasFence>(cell: &mut C) -> Result<(), TargetError> {
         match cell.examine()? {
             Swap::Done => return Ok(()),
             Swap::Conflict => {}
-            Swap::Unknown(said) if wrote_nothing(&said) => return Err(remote(cell, "check", said)),
+            Swap::Unknown(said) if said.landed == Landed::No => return Err(remote(cell, "check", said)),
             Swap::Unknown(said) => failure = said,
         }
         pause(backoff.next());

@@ -10,7 +10,7 @@ use crate::spy::{ALL, Asked, Careless, EXAMINED, Spy, ask_all, examine_all};
 use leasehold::backends::memory::MemoryStore;
 use leasehold::backends::{Holders, open_to_examine};
 use leasehold::doctor::{
-    Depth, Diagnosis, ExaminationEnd, FirstUse, FirstUseNotes, Opener, Progress, Tell, examine,
+    Depth, Diagnosis, ExaminationEnd, FirstUse, FirstUseNotes, Opener, Progress, Promise, Tell, examine,
 };
 use leasehold::state::StateDir;
 use leasehold::stores::prefixed::Prefixed;
@@ -44,7 +44,7 @@ fn sloppy(flaw: Flaw) -> (Diagnosis, Records) {
 }
 
 #[track_caller]
-fn refused(diagnosis: &Diagnosis, promise: &str, reasons: &[&str]) {
+fn refused(diagnosis: &Diagnosis, promise: Promise, reasons: &[&str]) {
     let ExaminationEnd::Refused { breaks, why } = &diagnosis.ended else { panic!("{diagnosis:#?}") };
     assert_eq!(*breaks, promise, "{diagnosis:#?}");
     assert!(reasons.iter().any(|reason| why.contains(reason)), "{why}: {diagnosis:#?}");
@@ -57,7 +57,7 @@ fn refused(diagnosis: &Diagnosis, promise: &str, reasons: &[&str]) {
 fn a_store_that_ignores_what_is_expected() {
     for _ in 0..TIMES {
         let (diagnosis, records) = sloppy(Flaw::PlainPut);
-        refused(&diagnosis, "P1", &["32 of 32 writers won the same round"]);
+        refused(&diagnosis, Promise::P1, &["32 of 32 writers won the same round"]);
         assert!(records.lock().unwrap().is_empty() && diagnosis.left.is_empty());
     }
 }
@@ -66,7 +66,7 @@ fn a_store_that_ignores_what_is_expected() {
 fn a_store_that_looks_first_and_writes_later() {
     for _ in 0..TIMES {
         let (diagnosis, records) = sloppy(Flaw::CheckThenWrite);
-        refused(&diagnosis, "P1", &["writers won the same round"]);
+        refused(&diagnosis, Promise::P1, &["writers won the same round"]);
         assert!(records.lock().unwrap().is_empty(), "{diagnosis:#?}");
     }
 }
@@ -75,7 +75,7 @@ fn a_store_that_looks_first_and_writes_later() {
 fn a_store_whose_reads_are_stale() {
     for _ in 0..TIMES {
         let (diagnosis, _) = sloppy(Flaw::StaleRead);
-        refused(&diagnosis, "P1", &["A read does not give the last write"]);
+        refused(&diagnosis, Promise::P1, &["A read does not give the last write"]);
     }
 }
 
@@ -83,10 +83,10 @@ fn a_store_whose_reads_are_stale() {
 fn a_store_whose_versions_come_again() {
     for _ in 0..TIMES {
         let (diagnosis, records) = sloppy(Flaw::RestartingCounter);
-        refused(&diagnosis, "P1", &["was given twice, before and after a removal"]);
+        refused(&diagnosis, Promise::P1, &["was given twice, before and after a removal"]);
         assert!(records.lock().unwrap().is_empty());
         let (diagnosis, _) = sloppy(Flaw::ContentHash);
-        refused(&diagnosis, "P1", &["was given twice", "the first of two equal bodies"]);
+        refused(&diagnosis, Promise::P1, &["was given twice", "the first of two equal bodies"]);
     }
 }
 
@@ -101,7 +101,7 @@ fn a_store_that_is_wrong_about_time() {
             (Flaw::CoarseAge, &["coarser than", "stands still"]),
         ] {
             let (diagnosis, records) = sloppy(flaw);
-            refused(&diagnosis, "P3", reasons);
+            refused(&diagnosis, Promise::P3, reasons);
             assert!(records.lock().unwrap().is_empty());
         }
     }
@@ -110,7 +110,7 @@ fn a_store_that_is_wrong_about_time() {
 #[test]
 fn a_store_that_says_so_itself_is_refused_or_warned_of() {
     let (diagnosis, _) = sloppy(Flaw::Evicts);
-    refused(&diagnosis, "P1", &["throws away records"]);
+    refused(&diagnosis, Promise::P1, &["throws away records"]);
     let (diagnosis, _) = sloppy(Flaw::Weak);
     assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&ExaminationEnd::Usable, RemarkLevel::Weak));
     let (diagnosis, _) = sloppy(Flaw::Deaf);
@@ -211,7 +211,11 @@ fn a_store_that_gives_out_is_not_called_a_liar() {
         records.lock().unwrap().clear();
     }
     let (diagnosis, records) = sloppy(Flaw::KeepsRemoved);
-    refused(&diagnosis, "P1", &["A write on a removed record", "was refused, and yet the key changed"]);
+    refused(
+        &diagnosis,
+        Promise::P1,
+        &["A write on a removed record", "was refused, and yet the key changed"],
+    );
     assert_eq!(records.lock().unwrap().len(), diagnosis.left.len());
 }
 

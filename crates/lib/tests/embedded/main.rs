@@ -7,6 +7,7 @@ mod common;
 mod doctor;
 mod doctor_far;
 mod round_trips;
+mod run_log;
 mod sloppy;
 mod spy;
 mod sqlite_many;

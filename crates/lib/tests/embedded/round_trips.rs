@@ -9,11 +9,12 @@ use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::name::Name;
 use leasehold::core::session::{
-    Event, Granted, HistoryPolicy, Input, JobExit, Outcome, SessionPlan, Signal, Within,
+    Event, Granted, Input, JobExit, LogPlan, Outcome, SessionPlan, Signal, Within,
 };
 use leasehold::core::time::BootTime;
 use leasehold::core::timing::{StoreClock, Timing, TimingWishes};
 use leasehold::driver::{Driver, InputSender, ProtectedWork};
+use leasehold::run_log::LogWriter;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 use leasehold::{host, random};
@@ -101,7 +102,7 @@ fn plan(renewed: bool) -> SessionPlan {
         max_run: None,
         seal: false,
         item: None,
-        history: HistoryPolicy::Nothing,
+        log: LogPlan::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -113,8 +114,14 @@ fn plan(renewed: bool) -> SessionPlan {
 /// Runs a session through that many renewals; the calls it made, and how it ended.
 fn calls(store: &MemoryStore, renewals: usize) -> (Vec<&'static str>, Outcome, usize) {
     let counting = Counting::new(store);
-    let mut driver =
-        Driver::new(plan(renewals > 0), Box::new(counting.clone()), SeenTokens::none(), None).unwrap();
+    let mut driver = Driver::new(
+        plan(renewals > 0),
+        Box::new(counting.clone()),
+        SeenTokens::none(),
+        None,
+        LogWriter::without_state(),
+    )
+    .unwrap();
     let mut job = Counted { renewals: 0, left: renewals, started: false };
     let mut ended = driver.step(Input::Start, &mut job);
     while ended.is_none() {
@@ -159,7 +166,9 @@ fn a_renewal_is_one_write() {
 fn finding_it_held_is_one_read() {
     let store = MemoryStore::new().unwrap();
     let holder = Counting::new(&store);
-    let mut driver = Driver::new(plan(false), Box::new(holder), SeenTokens::none(), None).unwrap();
+    let mut driver =
+        Driver::new(plan(false), Box::new(holder), SeenTokens::none(), None, LogWriter::without_state())
+            .unwrap();
     let mut job = Counted { renewals: 0, left: 1, started: false };
     let mut ended = driver.step(Input::Start, &mut job);
     while !job.started && ended.is_none() {

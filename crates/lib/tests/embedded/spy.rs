@@ -99,8 +99,9 @@ impl Store for Spy {
         true
     }
 
-    fn limit_calls(&mut self, _each: Duration) {
+    fn limit_calls(&mut self, each: Duration) -> Duration {
         self.asked("limit_calls");
+        each
     }
 }
 

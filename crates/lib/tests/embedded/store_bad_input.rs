@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::common::Scratch;
 use leasehold::core::ids::WriteId;
-use leasehold::stores::{Cas, Failure, FailureKind, OpenError, Store, open};
+use leasehold::stores::{Cas, Failure, FailureKind, Landed, OpenError, Store, open};
 use pollster::block_on;
 
 fn refused(url: &str) -> Failure {
@@ -243,7 +243,8 @@ fn a_read_only_place_is_said_to_be_one() {
         assert_eq!(failure.kind, FailureKind::Denied, "{url}: {}", failure.message);
     }
     let wrote = write(&mut *before, "k", 1);
-    assert!(matches!(&wrote, Cas::Unknown(f) if f.kind == FailureKind::Denied), "{wrote:?}");
+    let Cas::Unknown(failure) = wrote else { panic!("{wrote:?}") };
+    assert_eq!((failure.kind, failure.landed), (FailureKind::Denied, Landed::No), "{failure:?}");
     drop(before);
 }
 

@@ -155,10 +155,13 @@ fn a_guarded_branch_moves_with_its_fence_only() {
     target.push(&bearer(7), None, BranchUpdate::Forced, &[(MAIN, &commit("a"))]).unwrap();
     let bare = yard.bare();
     let (ok, text) = raw(&bare, &[&format!("+{}:{MAIN}", commit("b"))]);
-    assert!(!ok && text.contains("cannot move without the fence: the lease site guards"), "{text}");
+    assert!(
+        !ok && text.contains("cannot move without the fence: this repository belongs to the lease site"),
+        "{text}"
+    );
     assert!(text.contains("leasehold run site --fence git:URL"), "{text}");
     let (ok, text) = raw(&bare, &[&format!(":{FENCE_REF}")]);
-    assert!(!ok && text.contains("never deleted by a push. To stop guarding"), "{text}");
+    assert!(!ok && text.contains("never deleted by a push. To stop fencing"), "{text}");
     assert!(text.contains("docs/targets/git.md"), "{text}");
     // A mirror that brings an older fence back.
     let old = must(&bare, &["rev-parse", FENCE_REF]);

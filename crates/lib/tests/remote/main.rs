@@ -7,6 +7,7 @@ mod firestore_double;
 mod firestore_faults;
 mod firestore_sessions;
 mod http;
+mod logged;
 mod object;
 mod postgres;
 mod redis;

@@ -24,7 +24,9 @@ fn stores(address: &str) -> [(&'static str, Box<dyn Store>, &'static str); 4] {
         ("az", Spot::azure(address).open("x"), "cannot be trusted: TLS failed"),
         ("gs", Spot::google_at(address).open("x"), "cannot be trusted: TLS failed"),
     ];
-    all.iter_mut().for_each(|(_, store, _)| store.limit_calls(Duration::from_secs(10)));
+    all.iter_mut().for_each(|(_, store, _)| {
+        store.limit_calls(Duration::from_secs(10));
+    });
     all
 }
 

@@ -380,9 +380,9 @@ fn placeholders_that_nothing_fills_in() {
     refused_with("key = \"k-{slto}\"", "did you mean {slot}?");
     refused_with("key = \"k-{slot\"", "never closed");
     refused_with("fence = [\"file:/{jop}\"]", "did you mean {job}?");
-    refused_with("fence = [\"fil:/a\"]", "did you mean file:?");
+    refused_with("fence = [\"fil:/a\"]", "Did you mean file:?");
     refused_with("fence = [\"/a\"]", "is not a target");
-    refused_with("fence = [\"file:~/a\"]", "~ is not expanded");
+    refused_with("fence = [\"file:~/a\"]", "begins with ~");
     refused_with("fence = \"file:/a\"", "fence must be a list of texts");
 }
 

@@ -1,6 +1,6 @@
 //! `run`: a command under a lease.
 //!
-//! The main thread is one poll loop over a boot-time timer, the keeper's wake-up and the signals. It starts the job, keeps
+//! The main thread is one poll loop over a boot-time timer, the wake-up of the store thread and the signals. It starts the job, keeps
 //! the deadline, and never calls the store while a job lives.
 
 mod start;
@@ -15,8 +15,9 @@ use leasehold_core::ids::Grant;
 use leasehold_core::ledger::{ItemOpened, ItemRecorded, ItemState, Opened, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
+use leasehold_core::run_log::{LogEvent, LogId, LogRecord};
 use leasehold_core::session::{
-    Distance, Event, Granted, HistoryPolicy, Input, JobExit, Outcome, SessionPlan, Signal, StopReason, Within,
+    Distance, Event, Granted, Input, JobExit, LogPlan, Outcome, SessionPlan, Signal, StopReason, Within,
 };
 use leasehold_core::time::BootTime;
 use leasehold_core::timing::Timing;
@@ -33,6 +34,7 @@ use leasehold::ledger::{Item, ItemRecorder};
 use leasehold::liveness::lock::{HolderLock, new_mark};
 use leasehold::other_stores::OtherStores;
 use leasehold::run_fences::{Fences, SealReport};
+use leasehold::run_log::LogWriter;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::Store;
 use leasehold::{clock, host, random};
@@ -72,8 +74,10 @@ pub struct RunSpec {
     pub seen: Option<OtherStores>,
     /// Its output passes through this process. If it fails, the end of the output is recorded.
     pub tail: bool,
-    /// The lease's record keeps how the run ended, unless an item's record does.
+    /// The run log has a record of how the run ended.
     pub history: bool,
+    /// Writes the run log.
+    pub log: LogWriter,
     /// The private directory for the socket of its steps and gates.
     pub sockets: Option<PathBuf>,
     /// The gates of the run, if it has any.
@@ -108,6 +112,7 @@ impl RunSpec {
             seen: None,
             tail: false,
             history: true,
+            log: LogWriter::without_state(),
             sockets: None,
             gates: None,
         }
@@ -128,14 +133,26 @@ impl RunSpec {
         Some(book.noted_in(self.seen.clone()))
     }
 
-    /// What the lease's record keeps of its end. A key and a slot have records of their own; a cooldown has one only for
-    /// its last run.
-    fn kept(&self) -> HistoryPolicy {
-        match self.item.as_ref().map(|item| &item.subject) {
-            _ if !self.history => HistoryPolicy::Nothing,
-            Some(Subject::Key(_) | Subject::Slot { .. }) => HistoryPolicy::Unsealed,
-            Some(Subject::Latest(_)) | None => HistoryPolicy::Job,
+    /// What the run log says about its end.
+    fn logged(&self) -> LogPlan {
+        let subject = self.item.as_ref().map(|item| item.subject.clone());
+        match self.history {
+            true => LogPlan::Job(subject.filter(|subject| !matches!(subject, Subject::Latest(_)))),
+            false => LogPlan::Nothing,
         }
+    }
+
+    /// The record about a run whose item was not to be run; none if it logs nothing.
+    pub fn skipped(&self, found: &Opened) -> Option<LogRecord> {
+        let word = found.skip_word().filter(|_| self.history)?;
+        let id = LogId::of(random::seed());
+        let record = LogRecord::new(clock::wall(), LogEvent::Skipped, self.job.clone(), id, self.holder());
+        Some(LogRecord {
+            reason: Some(word.into()),
+            lease: Some(self.leases[0].clone()),
+            item: self.item.as_ref().map(|item| item.subject.clone()),
+            ..record
+        })
     }
 
     /// A variable as the command would have it, before this run sets its own.
@@ -209,14 +226,14 @@ pub fn run(
         max_run: spec.max_run,
         seal: !fences.is_empty(),
         item: spec.item.as_ref().map(|_| if near { Distance::Near } else { Distance::Far }),
-        history: spec.kept(),
+        log: spec.logged(),
         by_hand: false,
         force: false,
         lock: lock.as_ref().map(|lock| lock.describe().to_owned()),
         holder: spec.holder(),
         within: spec.within.clone(),
     };
-    let driver = Driver::new(plan, store, memory, spec.book())?;
+    let driver = Driver::new(plan, store, memory, spec.book(), spec.log.clone())?;
     let job = Process {
         spec,
         // Also on a shared store: this process finds what the job leaves behind by it.
@@ -229,6 +246,7 @@ pub fn run(
         opened: None,
         running: None,
         spawn_error: None,
+        said: None,
         survivors: Vec::new(),
         recorded: None,
     };
@@ -329,7 +347,7 @@ struct Process<'a> {
     /// The mark in `/proc` that tells whose job a process is, if it can be set.
     mark: Option<u64>,
     fences: Fences,
-    /// Sends steps to the keeper, which records them.
+    /// Sends steps to the store thread, which records them.
     store_thread: StepSender,
     listener: &'a mut dyn Listener,
     /// From when the lease is taken.
@@ -340,6 +358,8 @@ struct Process<'a> {
     running: Option<RunningProcess>,
     /// Why it was not executed.
     spawn_error: Option<String>,
+    /// The text about its end, once it was asked for.
+    said: Option<String>,
     survivors: Vec<Survivor>,
     /// From when the end of its item is recorded.
     recorded: Option<ItemRecorded>,
@@ -420,7 +440,18 @@ impl ProtectedWork for Process<'_> {
     fn printed(&mut self, state: ItemState) -> String {
         let tail = self.running.as_ref().and_then(|running| running.tail.as_ref());
         let printed = tail.map(Tee::stop).filter(|_| state != ItemState::Ok);
-        self.spawn_error.clone().or(printed).unwrap_or_default()
+        self.said = self.spawn_error.clone().or(printed);
+        self.said.clone().unwrap_or_default()
+    }
+
+    fn logged(&mut self, record: &LogRecord) -> String {
+        let own = record.holder.run == self.spec.run_id && record.event.is_run();
+        match (own, &self.said) {
+            (false, _) => String::new(),
+            (true, Some(said)) => said.clone(),
+            (true, None) if record.event == LogEvent::Ok => self.printed(ItemState::Ok),
+            (true, None) => self.printed(ItemState::Failed),
+        }
     }
 
     // A process that was not reached is reached later: the session repeats KILL until the tree is empty.

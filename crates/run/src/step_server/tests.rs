@@ -16,12 +16,12 @@ use leasehold::update::nothing;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A run that has started its item; a keeper without a session records its steps.
+/// A run that has started its item; a store thread without a session records its steps.
 fn desk() -> ItemSteps {
     watched_desk().0
 }
 
-/// The same, and the thread that ends when nothing can call the keeper any more.
+/// The same, and the thread that ends when nothing can call the store thread any more.
 fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
     let (name, grant) = (Name::new("site").unwrap(), Grant(7));
     let item = Item {

@@ -233,7 +233,7 @@ impl Run<'_> {
                     let instance = self.store.facts().instance;
                     one_shot.on_read(stored.map(|stored| Reading { stored, instance, pushes: false }))
                 }
-                Op::Cas { expected, write, body } => {
+                Op::Cas { expected, write, body, log: _ } => {
                     one_shot.on_cas(block_on(self.store.cas(&key, expected.as_ref(), write, &body)))
                 }
             };

@@ -218,7 +218,7 @@ impl Store for Aimed {
         block_on(lock(&self.inner).remove(key, version))
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        lock(&self.inner).limit_calls(each);
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        lock(&self.inner).limit_calls(each)
     }
 }

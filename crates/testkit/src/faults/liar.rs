@@ -71,7 +71,7 @@ impl Store for Liar {
         self.inner.remove(key, version).await
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        self.inner.limit_calls(each);
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        self.inner.limit_calls(each)
     }
 }

@@ -9,6 +9,7 @@ use leasehold::core::session::{Event, Granted, Input, JobExit, Outcome, SessionP
 use leasehold::core::time::BootTime;
 use leasehold::driver::{Driver, InputSender, ProtectedWork};
 use leasehold::random;
+use leasehold::run_log::LogWriter;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::{Cas, Failure, Listed, Store, StoreFacts, Stored, Version};
 use pollster::block_on;
@@ -98,8 +99,8 @@ impl Store for Counting {
         self.count(|s| block_on(s.remove(key, version)))
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        lock(&self.inner).limit_calls(each);
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        lock(&self.inner).limit_calls(each)
     }
 }
 
@@ -139,7 +140,8 @@ fn session(
     let tally = Arc::new(Mutex::new(Tally { stage: Stage::Acquire, calls: Vec::new() }));
     let counting = Counting { inner: inner.clone(), proxy: proxy.shared(), tally: tally.clone() };
     let mut shell =
-        Driver::new(plan, Box::new(counting), SeenTokens::none(), None).expect("a timer and a pipe");
+        Driver::new(plan, Box::new(counting), SeenTokens::none(), None, LogWriter::without_state())
+            .expect("a timer and a pipe");
     let mut job = Until { tally: tally.clone(), renewals, started: false };
     let mut ended = shell.step(Input::Start, &mut job);
     while ended.is_none() {

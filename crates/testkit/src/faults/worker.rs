@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use leasehold::core::ids::Grant;
 use leasehold::core::session::{
-    Event, Granted, HistoryPolicy, Input, JobExit, NotStarted, Outcome, Release, SessionPlan, Signal, Within,
+    Event, Granted, Input, JobExit, LogPlan, NotStarted, Outcome, Release, SessionPlan, Signal, Within,
 };
 use leasehold::core::time::BootTime;
 use leasehold::core::timing::{Timing, TimingWishes};
 use leasehold::driver::{Driver, InputSender, ProtectedWork};
+use leasehold::run_log::LogWriter;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::stores::{FailureKind, Store};
 use leasehold::{host, random};
@@ -74,7 +75,7 @@ pub(super) fn plan(lane: &Lane, store: &dyn Store, grant: Grant, heartbeat: Dura
         max_run: None,
         seal: false,
         item: None,
-        history: HistoryPolicy::Nothing,
+        log: LogPlan::Nothing,
         by_hand: false,
         force: false,
         lock: None,
@@ -105,7 +106,8 @@ fn session(run: &Arc<FaultRun>, lane: &Arc<Lane>, inner: &WarmStore, direct: &Wa
         run: run.clone(),
         log: log.clone(),
     };
-    let mut shell = Driver::new(plan, Box::new(aimed), SeenTokens::none(), None).expect("a timer and a pipe");
+    let mut shell = Driver::new(plan, Box::new(aimed), SeenTokens::none(), None, LogWriter::without_state())
+        .expect("a timer and a pipe");
     let mut job = Alone {
         lane: lane.clone(),
         run: run.clone(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::job_record::STUCK;
-use leasehold::core::ledger::{Entry, ItemState, SettleReason};
+use leasehold::core::ledger::{Entry, ItemState, SettleReason, failed_too_often};
 use leasehold::core::name::Name;
 use leasehold_run::job_records::{JobNote, SlotToStart};
 use leasehold_run::schedule::Slot;
@@ -175,7 +175,7 @@ impl<'a> Progress<'a> {
             JobNote::WavedOff(entry) => {
                 let (lease, holder) = (&entry.claim.lease, &entry.claim.holder);
                 let held = held_for(&holder.since).map(|time| say::for_time(HumanDuration(time)));
-                let by = format!("{}/{}", holder.host, holder.pid);
+                let by = holder.to_string();
                 let text =
                     say::skipped(shown(entry), lease, &by, entry.claim.token, held.unwrap_or_default());
                 let fields = json!({
@@ -269,7 +269,7 @@ fn told(job: &Name, slot: &str, run: &RunEnded<'_>) -> RunMessage {
                 true => say::attempt(record.failures, attempts),
                 false => String::new(),
             };
-            let waits = match failed && !item_args::tries_again(record.state, record.failures, 0, attempts) {
+            let waits = match failed && failed_too_often(record.failures, attempts) {
                 true => say::waits(),
                 false => String::new(),
             };

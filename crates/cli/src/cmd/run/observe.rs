@@ -14,6 +14,8 @@ use leasehold::backends::gate::{self, Gates};
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::fence::Bearer;
 use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened};
+use leasehold::core::run_log::{LogEvent, LogRecord};
+use leasehold::host;
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Item, ItemRecorder};
 use leasehold::messages::Explanation;
@@ -28,10 +30,10 @@ use leasehold_run::runner::{environment, exec};
 use leasehold_run::step_server::{StepResponder, StepServer};
 use serde_json::{Value, json};
 
-use self::diary::Beside;
+use self::diary::{Beside, OVERLAP};
 use super::watch::{self, TargetNote};
 use crate::args::{Everywhere, RunArgs};
-use crate::cmd::{held_by, item_args, other_stores, target_args};
+use crate::cmd::{held_by, item_args, other_stores, run_log, target_args};
 use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::observe as say;
@@ -41,11 +43,17 @@ use crate::report::{self, Report};
 /// The code of a command that the system does not execute, as in a shell.
 const NOT_EXECUTED: u8 = 126;
 
+/// The reason in the run log of a run that another one ran beside.
+const OVERLAPPED: &str = "overlapped";
+
 /// How long to try to record how a key or slot ended.
 const RECORD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs it; the exit code is the command's own.
 pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
+    if args.doing.tail {
+        return Err(say::tail());
+    }
     // The limits of a store in memory: a run that only observes depends on no store.
     let limits = MemoryStore::new().map_err(no_limits)?;
     let order = super::Order::read(args)?;
@@ -94,12 +102,35 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     if let Some(lease) = lease {
         notes.release(lease);
     }
+    let mut overwrote = false;
     if let Some(path) = &path {
         let beside = Beside::read(path, &start);
+        overwrote = beside.overwrote_newer(&left);
         let seen = beside.seen(&left, notes.held_by.as_deref());
         notes.told(((), seen));
     }
     let outcome = ended(code);
+    if let Some(chosen) = chosen.filter(|_| spec.history) {
+        let overlapped = notes.seen.iter().any(|seen| seen["what"] == OVERLAP);
+        let reason = if overwrote {
+            "overwrote-newer"
+        } else if overlapped {
+            OVERLAPPED
+        } else {
+            "alone"
+        };
+        let log = run_log::record(LogEvent::Observed, &spec.job);
+        let log = LogRecord {
+            reason: Some(reason.into()),
+            lease: Some(spec.leases[0].clone()),
+            exit: Some(code.into()),
+            took: Some(lasted),
+            item: spec.item.as_ref().map(|item| item.subject.clone()),
+            holder: host::holder(&spec.run_id, &spec.job),
+            ..log
+        };
+        run_log::on(flags, chosen, &log);
+    }
     let mut record = diary::line(spec, chosen, outcome.word());
     record["exit"] = code.into();
     record["duration_s"] = lasted.as_secs_f64().into();
@@ -165,12 +196,12 @@ impl Observations {
         let lease = &spec.leases[0];
         let ask =
             leases.lease(lease.as_str()).ttl(spec.timing.ttl).job(spec.job.as_str()).run_id(&spec.run_id);
-        let ask = if spec.history { ask } else { ask.no_history() };
-        match pollster::block_on(ask.acquire()) {
+        // The end of this run is logged below.
+        match pollster::block_on(ask.no_history().acquire()) {
             Ok(Acquired::Lease(lease)) => return Some(lease),
             Ok(Acquired::Busy(busy)) => {
                 self.held_by = Some(busy.holder.run.clone());
-                self.add("overlap", say::overlap(lease, held_by(&busy)));
+                self.add(OVERLAP, say::overlap(lease, held_by(&busy)));
             }
             Err(error) => self.without_lease(&error.to_string()),
         }

@@ -11,7 +11,7 @@ use leasehold_run::runner::signals::signal_number;
 use leasehold_run::runner::tree_types::Survivor;
 
 use crate::cmd::plan::LONG_TTL;
-use crate::cmd::{SlowStoreNotice, held_by, holder, names, target_args};
+use crate::cmd::{SlowStoreNotice, held_by, names, target_args};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::{plan, run as say};
@@ -216,7 +216,7 @@ impl Progress<'_> {
         match why {
             StopReason::Deadline if self.paused => say::stop_expired(lease),
             StopReason::Deadline => say::stop_unrenewed(lease, how),
-            StopReason::Taken { token, holder } => say::stop_taken(holder::shown(holder), lease, token),
+            StopReason::Taken { token, holder } => say::stop_taken(holder, lease, token),
             StopReason::Gone => say::stop_gone(lease),
             StopReason::Revoked => say::stop_asked(lease, how),
             StopReason::StoreClock => say::stop_store_clock(lease, how),
@@ -233,7 +233,7 @@ impl Progress<'_> {
         let how = match why {
             StopReason::Deadline if self.paused => say::lost_expired(),
             StopReason::Deadline => say::lost_unrenewed(),
-            StopReason::Taken { token, holder } => say::lost_taken(holder::shown(holder), token),
+            StopReason::Taken { token, holder } => say::lost_taken(holder, token),
             StopReason::Gone => say::lost_gone(),
             StopReason::Revoked => say::lost_asked(),
             StopReason::StoreClock => say::lost_store_clock(),

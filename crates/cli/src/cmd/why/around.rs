@@ -1,7 +1,5 @@
 //! A time for which no slot is recorded: the runs around it.
 
-use leasehold::core::history::MOST;
-
 use super::super::past_runs::PastRun;
 use super::super::times::{local_text, slot_at, utc};
 use crate::messages::why as say;
@@ -22,7 +20,7 @@ pub fn reach(name: &str, time: &str, at: i64, oldest: Option<&PastRun>, slots: b
         None if slots => None,
         None => Some(say::none_kept(name, shown)),
         Some(oldest) if utc(at) < oldest.when => {
-            Some(say::kept_later(name, shown, MOST, local_text(&oldest.when)))
+            Some(say::kept_later(name, shown, 8, local_text(&oldest.when)))
         }
         Some(oldest) => Some(say::kept(name, local_text(&oldest.when), shown)),
     };

@@ -4,16 +4,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use leasehold::core::human_duration::HumanDuration;
-use leasehold::core::ids::WriteId;
-use leasehold::core::ledger::job_record::{Prospect, prospect};
-use leasehold::core::ledger::{Alive, Ending, Entry, FoundEntry, ItemState, Subject};
-use leasehold::random;
+use leasehold::core::ledger::{Ending, Entry, IfUnknown, ItemState, NextRun, RetryDoubt, Subject, next_run};
 use leasehold_run::jobs::Job;
 
 use super::super::history::ItemRow;
-use super::super::item_args::{by_whom, quoted, shown, shown_with_time, spaced, times, tries_again};
+use super::super::item_args::{by_whom, quoted, shown, shown_with_time, spaced, times, unasked};
 use super::super::{held_for, now};
-use crate::args::ATTEMPTS;
 use crate::messages::{items, why as say};
 use crate::out;
 
@@ -41,9 +37,7 @@ fn sentence(row: &ItemRow, job: Option<&Job>) -> String {
         (ItemState::Started, _) => say::running(),
         (ItemState::Planned, _) => say::next_starts(),
         (ItemState::Skipped, _) => say::not_run(ending.map(Ending::told).unwrap_or_default()),
-        (state, _) => {
-            scheduled.map_or_else(|| unscheduled(entry, state), |job| after_a_bad_end(entry, job, now()))
-        }
+        _ => scheduled.map_or_else(|| unscheduled(entry), |job| after_a_bad_end(entry, job, now())),
     };
     let outcome = match entry.state {
         ItemState::Started if row.state == ItemState::Unknown => say::never_reported(),
@@ -58,16 +52,20 @@ fn sentence(row: &ItemRow, job: Option<&Job>) -> String {
     say::item(name, outcome, by_whom(entry), took.unwrap_or_default(), exit, attempt, next)
 }
 
-fn unscheduled(entry: &Entry, state: ItemState) -> String {
-    let (slot, failures) = (matches!(entry.subject, Subject::Slot { .. }), entry.failures);
-    let steps = if slot { entry.steps.len() } else { 0 };
-    let again = tries_again(state, failures, steps, ATTEMPTS);
-    match state {
-        ItemState::Failed if matches!(entry.subject, Subject::Latest(_)) => say::next_tries(),
-        ItemState::Failed if again => say::next_tries_unless(times(failures), failures),
-        ItemState::Failed => say::waits(times(failures), ATTEMPTS, quoted(&shown(&entry.subject))),
-        _ if again => say::next_goes_on(steps_done(entry)),
-        _ => say::next_asks(),
+/// What a run does that has no flags about it.
+fn unscheduled(entry: &Entry) -> String {
+    let (if_unknown, attempts) = unasked(&entry.subject);
+    let (failures, name) = (entry.failures, quoted(&shown(&entry.subject)));
+    match next_run(entry, if_unknown, attempts) {
+        NextRun::TriesAgain if attempts < u32::MAX => say::next_tries_unless(times(failures), failures),
+        NextRun::TriesAgain | NextRun::Repeats | NextRun::Starts => say::next_tries(),
+        NextRun::GoesOn => say::next_goes_on(steps_done(entry)),
+        NextRun::FailedTooOften => say::waits(times(failures), attempts, name),
+        NextRun::Unknown(_) => match next_run(entry, IfUnknown::Retry, attempts) {
+            NextRun::Unknown(RetryDoubt::TooOften { .. }) => say::check_first(name),
+            _ => say::next_asks(),
+        },
+        NextRun::Skips => say::not_run_again(),
     }
 }
 
@@ -77,17 +75,14 @@ fn steps_done(entry: &Entry) -> String {
 
 /// What a scheduler does about a slot that did not end well.
 fn after_a_bad_end(entry: &Entry, job: &Job, now: Timestamp) -> String {
-    let found = FoundEntry { entry, age: None };
     let ask = job.terms().ask(entry, now.as_second());
-    // Only asked if no run is working on it.
-    let open = prospect(found, &ask, Some(Alive::No), WriteId(random::seed())) == Prospect::Open;
-    let failed = entry.state == ItemState::Failed;
     let name = quoted(&shown(&entry.subject));
-    match open {
-        true if failed => say::may_fail(job.attempts),
-        true if job.retry => say::retried(),
-        true => say::goes_on(steps_done(entry)),
-        false if failed => say::not_tried_again(name),
-        false => say::check_first(name),
+    match next_run(entry, ask.if_unknown, ask.attempts) {
+        NextRun::TriesAgain => say::may_fail(job.attempts),
+        NextRun::Repeats | NextRun::Starts => say::retried(),
+        NextRun::GoesOn => say::goes_on(steps_done(entry)),
+        NextRun::FailedTooOften => say::not_tried_again(name),
+        NextRun::Unknown(_) => say::check_first(name),
+        NextRun::Skips => say::not_run_again(),
     }
 }

@@ -68,8 +68,8 @@ use super::root::{KEYS, TEMP, identify, initialise, make_dir, names, open_dir, o
 use crate::backends::Holders;
 use crate::backends::local::{Domain, OpenedPath, Stamp, examined, is_local, trouble, unusable};
 use crate::stores::{
-    Cas, Clock, Examine, Failure, FailureKind, Listed, Remark, RemarkLevel, Store, StoreFacts, Stored,
-    Version,
+    Cas, Clock, Examine, Failure, FailureKind, Landed, Listed, Remark, RemarkLevel, Store, StoreFacts,
+    Stored, Version,
 };
 
 /// The age at which a prepared key directory is removed, because its writer must be dead.
@@ -296,7 +296,8 @@ impl DirStore {
             body: body.map(<[u8]>::to_vec),
         };
         let added = chain::add(&dir, &seen, &entry, self.confirms())?;
-        self.still_there()?;
+        // The version was added by now, whatever is wrong with the path.
+        self.still_there().map_err(|failure| Failure { landed: Landed::Maybe, ..failure })?;
         Ok(match added {
             AddOutcome::Written => Cas::Written {
                 version: Version(write.to_string()),

@@ -94,7 +94,7 @@ impl Access {
         let bearer = self.bearer().await?;
         let url = format!("{}/v1/{path}", config.endpoint);
         let mut authorization = HeaderValue::try_from(format!("Bearer {bearer}")).map_err(|_| {
-            Failure::new(
+            Failure::not_written(
                 FailureKind::Denied,
                 "Google's token contains characters that are not allowed. Check its source.",
             )
@@ -143,7 +143,7 @@ fn bad_credentials(error: &(dyn Error + 'static)) -> Failure {
         None if syntax => (FailureKind::Unusable, "are neither a service account's key nor a gcloud login"),
         None => (FailureKind::Unusable, "cannot be used, for example because the private key is damaged"),
     };
-    Failure::new(
+    Failure::not_written(
         kind,
         format!(
             "The Google credentials named by the environment {what}. Check GOOGLE_APPLICATION_CREDENTIALS, GOOGLE_SERVICE_ACCOUNT and GOOGLE_SERVICE_ACCOUNT_KEY."
@@ -154,18 +154,17 @@ fn bad_credentials(error: &(dyn Error + 'static)) -> Failure {
 /// There is no token. The server's answer is not repeated, because it may contain a part of a token.
 fn no_token(error: &(dyn Error + 'static)) -> Failure {
     let refused = chain(error).any(|e| e.to_string().contains("status code: 4"));
-    let (kind, message) = if refused {
-        (
+    if refused {
+        Failure::not_written(
             FailureKind::Denied,
             "Google refused a token for these credentials: they are revoked or expired, or this machine has no service account. Log in again, or give the machine a service account.",
         )
     } else {
-        (
+        Failure::new(
             FailureKind::Unreachable,
             "No Google credentials were found: GOOGLE_APPLICATION_CREDENTIALS names none, or the server for tokens did not answer. Set it, run gcloud auth application-default login, or try again.",
         )
-    };
-    Failure::new(kind, message)
+    }
 }
 
 fn unreachable(config: &Config, error: &reqwest::Error) -> Failure {

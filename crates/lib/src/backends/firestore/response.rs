@@ -111,7 +111,11 @@ pub(super) fn failure(config: &Config, status: &str, words: &str) -> Failure {
         (status, "") => status.into(),
         (status, words) => format!("{status}: {words}"),
     };
-    Failure::new(kind, format!("Firestore's {} {what} ({said}). {next}.", config.database))
+    let message = format!("Firestore's {} {what} ({said}). {next}.", config.database);
+    match kind {
+        Denied => Failure::not_written(kind, message),
+        Unreachable | Unusable => Failure::new(kind, message),
+    }
 }
 
 /// The answer is not from Firestore.

@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use super::remote::FenceCommit;
 use super::repo_url::{self, SECRET_PREFIX, SECRET_SCHEMES};
-use crate::state::{StateDir, StateError};
-use crate::{random, run_files};
+use crate::run_files;
+use crate::state::{self, StateDir, StateError};
 
 /// The variable with its path, for the job and its processes.
 pub const VARIABLE: &str = "LEASEHOLD_GIT";
@@ -48,8 +48,8 @@ pub fn is_helper(name: &OsStr) -> bool {
 /// The prefix of a note of a push with an unknown outcome. No ref begins like this.
 pub(super) const DOUBT: &str = "?";
 
-/// How often a new directory is tried while other processes sweep.
-const TRIES: u32 = 100;
+/// The length of a directory's name.
+const DIGITS: usize = 32;
 
 /// A repository whose pushes are fenced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,20 +91,14 @@ impl RunDir {
     }
 
     pub(super) fn new(state: &StateDir) -> io::Result<Self> {
-        for _ in 0..TRIES {
+        let (path, owner) = run_files::own_fresh(DIGITS, || {
             let dir = state.git().map_err(as_io)?;
-            run_files::sweep(&dir, 32, remove);
-            let path = dir.join(format!("{:032x}", random::seed()));
-            if let Some(owner) = run_files::own(&path)? {
-                let run_dir = Self { path, owner: Some(owner) };
-                run_dir.create()?;
-                return Ok(run_dir);
-            }
-        }
-        Err(io::Error::new(
-            io::ErrorKind::WouldBlock,
-            format!("other processes swept the state directory {TRIES} times in between"),
-        ))
+            run_files::sweep(&dir, DIGITS, remove);
+            Ok(dir)
+        })?;
+        let run_dir = Self { path, owner: Some(owner) };
+        run_dir.create()?;
+        Ok(run_dir)
     }
 
     fn create(&self) -> io::Result<()> {
@@ -137,9 +131,7 @@ impl RunDir {
 
     /// Replaces a file as a whole, so that a reader sees one version.
     pub(super) fn save(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let temp = self.path.join(format!(".{name}-{:016x}", random::seed() as u64));
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?.write_all(bytes)?;
-        fs::rename(&temp, self.path.join(name))
+        state::replace_private(&self.path.join(name), bytes)
     }
 
     /// The guarded repositories. A list that cannot be read is an error, not an empty list.

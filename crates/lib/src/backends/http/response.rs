@@ -78,8 +78,7 @@ impl HttpAnswer {
     pub(super) fn refusal(&self, shown: &str, with_bearer: bool) -> Failure {
         let said: ErrorBody = serde_json::from_slice(&self.body).unwrap_or_default();
         let error: String = said.error.chars().filter(|c| !c.is_control()).take(200).collect();
-        let denied = |message: String| Failure::new(FailureKind::Denied, message);
-        let not_written = |message: String| Failure::not_written(FailureKind::Denied, message);
+        let denied = |message: String| Failure::not_written(FailureKind::Denied, message);
         let busy = |message: String| Failure::new(FailureKind::Unreachable, message);
         match self.status {
             401 if with_bearer => denied(format!(
@@ -90,14 +89,14 @@ impl HttpAnswer {
                 "The store at {shown} requires a bearer token, and none was sent. Put it into a file, and name that \
                  file in LEASEHOLD_AUTH_FILE."
             )),
-            403 => not_written(format!(
+            403 => denied(format!(
                 "The store at {shown} refused: {error}; nothing was written. Use a name that begins with this bearer's prefix, or \
                  another bearer token."
             )),
-            422 if said.reason == "held" => not_written(format!(
+            422 if said.reason == "held" => denied(format!(
                 "The store at {shown} refused the write: {error}; nothing was written. Wait for the holder, or use an admin token."
             )),
-            422 => not_written(format!(
+            422 => denied(format!(
                 "The store at {shown} refused the write because it breaks the rules of a lease: {error}; nothing was written. \
                  Check that both sides have the same version of leasehold, and that the server's clock was not set back."
             )),

@@ -215,7 +215,7 @@ fn azure(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client,
 }
 
 fn denied(config: &Config, what: &str) -> Failure {
-    Failure::new(FailureKind::Denied, format!("{what}. {}.", config.provider.credentials()))
+    Failure::not_written(FailureKind::Denied, format!("{what}. {}.", config.provider.credentials()))
 }
 
 /// The library's message is not repeated, because it may quote a secret setting.

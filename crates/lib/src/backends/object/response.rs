@@ -53,8 +53,13 @@ pub fn failure(config: &Config, report: &CallReport, credentials: &CallReport) -
         ),
         (None, None) => uncredited(config, credentials),
     };
+    // Nothing was sent, or the answer has the provider's own code. A proxy's answer has none.
+    let denied = |answer: Option<&ObjectAnswer>| {
+        kind == FailureKind::Denied && answer.is_none_or(|answer| !answer.code.is_empty())
+    };
     match &report.answer {
         Some(answer) if leased_by_azure(answer) => Failure::not_written(kind, message),
+        answer if denied(answer.as_ref()) => Failure::not_written(kind, message),
         _ => Failure::new(kind, message),
     }
 }

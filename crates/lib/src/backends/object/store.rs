@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::ids::WriteId;
+use leasehold_core::run_log::is_job_prefix;
 use object_store::path::Path;
 
 use super::bucket::{Bucket, Fetched, PutKind};
@@ -227,6 +228,10 @@ impl Store for ObjectBucket {
             keys = self
                 .names(&format!("{base}{prefix}"), Some(from).filter(|_| !after.is_empty()), &want)
                 .await?;
+        }
+        // Such a prefix is allowed as a name, and so is every key with it.
+        if is_job_prefix(prefix) && name::of("", prefix) == prefix {
+            return Ok(keys.into_iter().map(|key| Listed { key, stored: None }).collect());
         }
         let odd = format!("{base}{}", name::ODD);
         let start = if prefix.is_empty() { odd.clone() } else { format!("{odd}{}", name::hex(prefix)) };

@@ -64,7 +64,8 @@ pub struct ObjectTarget {
     /// How long to wait before the next put, after one without an answer.
     spacing: Option<Duration>,
     grace: Duration,
-    kept: u64,
+    #[cfg(feature = "conformance")]
+    sweeps_all: bool,
 }
 
 impl ObjectTarget {
@@ -112,7 +113,8 @@ impl ObjectTarget {
             last: 0,
             spacing: None,
             grace: READER_GRACE,
-            kept: payload::KEPT,
+            #[cfg(feature = "conformance")]
+            sweeps_all: false,
         })
     }
 
@@ -136,7 +138,7 @@ impl ObjectTarget {
     #[cfg(feature = "conformance")]
     #[must_use]
     pub fn sweeping_too_much(self) -> Self {
-        Self { kept: 0, ..self }
+        Self { sweeps_all: true, ..self }
     }
 
     fn bad_fence(&self, why: &str) -> TargetError {
@@ -227,9 +229,10 @@ impl ObjectTarget {
     fn sweep(&mut self, published: &str) {
         let Some(published) = PayloadName::parse(published) else { return };
         let Ok(seen) = self.seen(PAGES) else { return };
-        // The defective variant ignores both limits.
-        let published = if self.kept == 0 { u64::MAX } else { published.ordinal };
-        let names = payload::sweepable(&self.folder, &seen, published, self.grace, self.kept);
+        let names = payload::sweepable(&self.folder, &seen, published.ordinal, self.grace);
+        #[cfg(feature = "conformance")]
+        let names =
+            if self.sweeps_all { seen.into_iter().map(|object| object.name).collect() } else { names };
         for name in names.into_iter().take(SWEEP) {
             let Ok(path) = Path::parse(&name) else { continue };
             if self.server.calls.call(0, async |bucket| bucket.discard(&path).await, Err).is_err() {

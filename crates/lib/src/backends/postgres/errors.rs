@@ -13,8 +13,9 @@ pub(super) fn unreachable(message: String) -> Failure {
     Failure::new(FailureKind::Unreachable, message)
 }
 
+/// The server refused the session or the statement, so it wrote nothing.
 pub(super) fn denied(message: String) -> Failure {
-    Failure::new(FailureKind::Denied, message)
+    Failure::not_written(FailureKind::Denied, message)
 }
 
 pub(super) fn unusable(message: String) -> Failure {
@@ -23,11 +24,12 @@ pub(super) fn unusable(message: String) -> Failure {
 
 /// The server of a write is not the one that was read.
 pub(super) fn another(host: &Host) -> Failure {
-    unreachable(format!(
+    let message = format!(
         "PostgreSQL at {} is not the server that was read before, or has become the primary since, so nothing was written. \
          Try again.",
         host.shown()
-    ))
+    );
+    Failure::not_written(FailureKind::Unreachable, message)
 }
 
 /// The host name has no address.

@@ -13,7 +13,7 @@ mod tls;
 use self::config::Config;
 pub use self::store::{PostgresStore, SCHEMA_SQL};
 #[cfg(feature = "conformance")]
-pub use self::target::{Lock, trigger_sql};
+pub use self::target::trigger_sql;
 pub use self::target::{PgTarget, TableFence};
 use super::mask::Masking;
 use super::remote::Remote;

@@ -418,12 +418,32 @@ impl Store for PostgresStore {
         answers
     }
 
+    async fn cas_with(&mut self, first: &BatchWrite, with: &BatchWrite) -> Option<Cas> {
+        let old = first.expected.as_ref()?.0.as_str();
+        let (version, second) = (first.write.to_string(), with.write.to_string());
+        let (channel, lock) = notify::names(&first.key);
+        let met = self.met();
+        let params: Params = &[
+            (&first.key, Type::TEXT),
+            (&old, Type::TEXT),
+            (&version, Type::TEXT),
+            (&first.body, Type::BYTEA),
+            (&lock, Type::INT8),
+            (&channel, Type::TEXT),
+            (&met, Type::TEXT),
+            (&with.key, Type::TEXT),
+            (&second, Type::TEXT),
+            (&with.body, Type::BYTEA),
+        ];
+        Some(self.write(sql::update_with, params, Version(version.clone())).await)
+    }
+
     async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
         notify::wait(self, key, version, at_most).await
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        self.limit = each;
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        std::mem::replace(&mut self.limit, each)
     }
 }
 

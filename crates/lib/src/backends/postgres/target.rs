@@ -24,7 +24,7 @@ use tokio_postgres::{Error, Row};
 
 pub use self::check::TableFence;
 #[cfg(feature = "conformance")]
-pub use self::sql::{Lock, check as trigger_sql};
+pub use self::sql::check as trigger_sql;
 use super::config::Config;
 use super::connection::{self, PgConnection};
 use super::{env, shown};

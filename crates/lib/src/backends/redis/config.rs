@@ -24,7 +24,8 @@ pub(super) struct Config {
     pub password: Option<String>,
     /// The password crosses the network without encryption.
     pub exposed: bool,
-    prefix: String,
+    /// As the URL names it.
+    pub prefix: Option<String>,
 }
 
 impl Config {
@@ -52,18 +53,23 @@ impl Config {
     /// The key of a record. All keys of one store have the same hash tag, so that a cluster keeps them together
     /// and one script can use several.
     pub fn record(&self, key: &str) -> String {
-        format!("leasehold:{{{}}}/{key}", self.prefix)
+        format!("leasehold:{{{}}}/{key}", self.tag())
     }
 
     /// The sorted set of all names.
     pub fn index(&self) -> String {
-        format!("leasehold:{{{}}}:index", self.prefix)
+        format!("leasehold:{{{}}}:index", self.tag())
+    }
+
+    fn tag(&self) -> &str {
+        self.prefix.as_deref().unwrap_or(PREFIX)
     }
 }
 
 /// The parameters.
+#[derive(Default)]
 struct UrlParams {
-    prefix: String,
+    prefix: Option<String>,
     cacert: Option<String>,
     cert: Option<String>,
     key: Option<String>,
@@ -71,14 +77,14 @@ struct UrlParams {
 
 impl UrlParams {
     fn parse(query: &str) -> Result<Self, String> {
-        let mut wishes = Self { prefix: PREFIX.into(), cacert: None, cert: None, key: None };
+        let mut wishes = Self::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decoded(value)
                 .filter(|value| !value.is_empty())
                 .ok_or("A parameter of the redis: URL has no value. Write it as NAME=VALUE.")?;
             match name {
-                "prefix" => wishes.prefix = value,
+                "prefix" => wishes.prefix = Some(value),
                 "cacert" => wishes.cacert = Some(value),
                 "cert" => wishes.cert = Some(value),
                 "key" => wishes.key = Some(value),
@@ -89,7 +95,8 @@ impl UrlParams {
             }
         }
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
-        if wishes.prefix.len() > LONGEST_PREFIX || !wishes.prefix.chars().all(plain) {
+        let allowed = |prefix: &str| prefix.len() <= LONGEST_PREFIX && prefix.chars().all(plain);
+        if !wishes.prefix.as_deref().is_none_or(allowed) {
             return Err(format!(
                 "The prefix in the redis: URL is not allowed. Use up to {LONGEST_PREFIX} letters, digits and - _ . : /"
             ));

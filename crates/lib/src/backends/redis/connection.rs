@@ -36,11 +36,11 @@ impl RedisConnection {
     }
 
     /// Sets the time limit of each call.
-    pub fn limit_calls(&mut self, each: Duration) {
-        self.limit = each;
+    pub fn limit_calls(&mut self, each: Duration) -> Duration {
         if let Some(link) = &mut self.link {
             link.set_response_timeout(each);
         }
+        std::mem::replace(&mut self.limit, each)
     }
 
     /// Sends several commands at once, all to the same server.

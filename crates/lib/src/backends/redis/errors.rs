@@ -105,7 +105,7 @@ const WORDS: &[Word] = &[
     ),
 ];
 
-/// The errors after which a write was not made, and will not be made later.
+/// The errors after which a write was not made, and will not be made later; a denial is one, too.
 const NOT_WRITTEN: &[&str] = &[CHANGED, "OOM ", "MISCONF", "NOREPLICAS"];
 
 /// Parts of the client library's messages for TLS errors.
@@ -118,7 +118,7 @@ pub(super) fn failure(config: &Config, error: &RedisError, limit: Duration) -> F
     let url = &config.url;
     let of = |kind, message: String| Failure::new(kind, message);
     match error.kind() {
-        ErrorKind::AuthenticationFailed => of(
+        ErrorKind::AuthenticationFailed => Failure::not_written(
             FailureKind::Denied,
             format!("{url} refused the user or the password in its URL; correct them"),
         ),
@@ -183,7 +183,7 @@ fn of_script(config: &Config, said: &str) -> Failure {
 
 fn of_word(config: &Config, (said, kind, meaning): &Word, aside: &str) -> Failure {
     let message = format!("{} {meaning}{aside}", config.url);
-    if NOT_WRITTEN.contains(said) {
+    if *kind == FailureKind::Denied || NOT_WRITTEN.contains(said) {
         Failure::not_written(*kind, message)
     } else {
         Failure::new(*kind, message)

@@ -51,18 +51,21 @@ return {now[1], now[2], r[1], r[2], r[3]}
 "
 );
 
-/// KEYS: the index, then the records. ARGV: the channel prefix, then name, expected version ('' if it must be
-/// absent), new version and body of each. A conflict of one record does not affect the others. An error of PUBLISH is
-/// ignored.
+/// KEYS: the index, then the records. ARGV: the channel prefix, '1' if each write is made only after the one before
+/// it, then name, expected version ('' if it must be absent), new version and body of each. Otherwise a conflict of one
+/// record does not affect the others. An error of PUBLISH is ignored.
 const CAS: &str = guarded!(
     "
 local now = redis.call('TIME')
 local t = now[1] .. string.format('%06d', now[2])
 local out = {now[1], now[2]}
 for i = 2, #KEYS do
-  local a = (i - 2) * 4 + 3
+  local a = (i - 2) * 4 + 4
+  local there = redis.call('EXISTS', KEYS[i]) == 1
   local v = redis.pcall('HGET', KEYS[i], 'v')
-  if type(v) == 'table' or (not v and redis.call('EXISTS', KEYS[i]) == 1) then
+  if ARGV[3] == '1' and i > 2 and out[i] ~= 1 then
+    out[i + 1] = 0
+  elseif type(v) == 'table' or (not v and there) then
     out[i + 1] = 2
   elseif (v or '') ~= ARGV[a + 1] then
     out[i + 1] = 0
@@ -145,12 +148,26 @@ pub(super) fn read(config: &Config, key: &str) -> Script {
     Script::new(READ, vec![config.record(key)])
 }
 
-pub(super) fn cas<'a>(config: &Config, writes: impl Iterator<Item = ScriptWrite<'a>> + Clone) -> Script {
+pub(super) fn cas<'a>(
+    config: &Config,
+    writes: impl Iterator<Item = ScriptWrite<'a>> + Clone,
+    dependence: Dependence,
+) -> Script {
     let records = writes.clone().map(|write| config.record(write.key));
     let keys = [config.index()].into_iter().chain(records).collect();
-    writes.fold(Script::new(CAS, keys).with([config.record("")]), |script, write| {
+    let chained = if dependence == Dependence::OnTheOneBefore { "1" } else { "" };
+    writes.fold(Script::new(CAS, keys).with([config.record("").as_str(), chained]), |script, write| {
         script.with([write.key, write.expected, &write.version]).with([write.body])
     })
+}
+
+/// Whether the writes of one script depend on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dependence {
+    /// Each is made or refused by itself.
+    None,
+    /// Each is made only if the one before it is.
+    OnTheOneBefore,
 }
 
 /// One conditional write, as arguments of the script.

@@ -18,7 +18,7 @@ use super::config::Config;
 use super::connection::{CallKind, RedisConnection};
 use super::errors;
 use super::identity::ServerIdentity;
-use super::scripts::{self, ScriptWrite};
+use super::scripts::{self, Dependence, ScriptWrite};
 use crate::backends::OpenError;
 use crate::backends::remote::Remote;
 use crate::stores::{
@@ -54,8 +54,9 @@ impl RedisStore {
     async fn cas_some<'a>(
         &mut self,
         writes: impl ExactSizeIterator<Item = ScriptWrite<'a>> + Clone,
+        dependence: Dependence,
     ) -> Result<Vec<Cas>, Failure> {
-        let script = scripts::cas(&self.connection.config, writes.clone());
+        let script = scripts::cas(&self.connection.config, writes.clone(), dependence);
         let value = self.connection.call(&script, CallKind::Write).await?;
         let answer = self.connection.understood(value)?;
         if answer.rest.len() != writes.len() {
@@ -130,7 +131,7 @@ impl Store for RedisStore {
         }
         let one =
             || ScriptWrite { key, expected: scripts::expected(expected), version: write.to_string(), body };
-        let answers = self.cas_some([()].iter().map(|()| one())).await;
+        let answers = self.cas_some([()].iter().map(|()| one()), Dependence::None).await;
         match answers.map(|mut answers| answers.pop()) {
             Ok(Some(answer)) => answer,
             Ok(None) => Cas::Unknown(errors::not_redis(&self.connection.config)),
@@ -180,7 +181,7 @@ impl Store for RedisStore {
         let mut answers = Vec::with_capacity(writes.len());
         while answers.len() < writes.len() {
             let some = first_batch(&writes[answers.len()..]);
-            match self.cas_some(some.iter().map(ScriptWrite::from)).await {
+            match self.cas_some(some.iter().map(ScriptWrite::from), Dependence::None).await {
                 Ok(some) => answers.extend(some),
                 // The remaining writes are not sent, because each would fail again.
                 Err(failure) => answers.resize(writes.len(), Cas::Unknown(failure)),
@@ -189,12 +190,23 @@ impl Store for RedisStore {
         answers
     }
 
+    async fn cas_with(&mut self, first: &BatchWrite, with: &BatchWrite) -> Option<Cas> {
+        let both = [first, with];
+        let writes = both.iter().map(|write| ScriptWrite::from(*write));
+        let answers = self.cas_some(writes, Dependence::OnTheOneBefore).await;
+        Some(match answers.map(|answers| answers.into_iter().next()) {
+            Ok(Some(answer)) => answer,
+            Ok(None) => Cas::Unknown(errors::not_redis(&self.connection.config)),
+            Err(failure) => Cas::Unknown(failure),
+        })
+    }
+
     async fn wait_change(&mut self, key: &str, version: Option<&Version>, at_most: Duration) -> bool {
         self.wait(key, version, at_most).await
     }
 
-    fn limit_calls(&mut self, each: Duration) {
-        self.connection.limit_calls(each);
+    fn limit_calls(&mut self, each: Duration) -> Duration {
+        self.connection.limit_calls(each)
     }
 }
 

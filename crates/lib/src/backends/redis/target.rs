@@ -69,10 +69,10 @@ impl RedisTarget {
                 "Name the key without the braces, or add a text after them, as in %7Bsite%7D:today",
             ));
         }
-        if server.contains("prefix=") {
+        let config = Config::parse(server).map_err(|why| unfit("cannot be a target", &why))?;
+        if config.prefix.is_some() {
             return Err(unfit("has a prefix=, which only lease stores have", "Leave it out"));
         }
-        let config = Config::parse(server).map_err(|why| unfit("cannot be a target", &why))?;
         let keys = Keys { fence: fence.into_bytes(), value: key.into_bytes() };
         let server = Server::new(RedisConnection::new(config, CALLS), shown(url), masked(server));
         Ok(Self { server, keys, history: None })
@@ -291,5 +291,6 @@ mod tests {
         assert_eq!(target.server.shown, "redis://:***@h:1/2#mail%40home");
         assert_eq!(target.keys.value, b"mail@home");
         assert!(!format!("{target:?}").contains("s3cret"));
+        assert!(RedisTarget::open("redis://:prefix=s3cret@h#k").is_ok(), "a password is no parameter");
     }
 }

@@ -267,8 +267,8 @@ fn explain(path: &Path, error: &rusqlite::Error, what: &str) -> Failure {
         ),
     };
     let message = format!("The database {} {what} ({error}): {why}.", path.display());
-    match code {
-        Some(ErrorCode::DiskFull) => Failure::not_written(kind, message),
+    match (code, kind) {
+        (Some(ErrorCode::DiskFull), _) | (_, FailureKind::Denied) => Failure::not_written(kind, message),
         _ => Failure::new(kind, message),
     }
 }
@@ -429,6 +429,30 @@ impl Store for SqliteStore {
             answers.fill_with(|| Cas::Unknown(failure.clone()));
         }
         answers
+    }
+
+    async fn cas_with(&mut self, first: &BatchWrite, with: &BatchWrite) -> Option<Cas> {
+        self.db.execute_batch("BEGIN IMMEDIATE").ok()?;
+        let answer = self.cas(&first.key, first.expected.as_ref(), first.write, &first.body).await;
+        if !matches!(answer, Cas::Written { .. }) {
+            let _ = self.db.execute_batch("ROLLBACK");
+            return Some(answer);
+        }
+        let second = self.cas(&with.key, None, with.write, &with.body).await;
+        // The record of a key that is read or written next is another one.
+        self.named = None;
+        if let Cas::Unknown(_) = second {
+            // Nothing is written yet. The first write must not fail because of the second.
+            let _ = self.db.execute_batch("ROLLBACK");
+            return None;
+        }
+        let end = self.db.execute_batch("COMMIT").map_err(|e| self.explain(&e, "could not be written"));
+        if let Err(failure) = end.and_then(|()| self.still_there()) {
+            // Fails if there is no transaction any more.
+            let _ = self.db.execute_batch("ROLLBACK");
+            return Some(Cas::Unknown(failure));
+        }
+        Some(answer)
     }
 
     async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure> {

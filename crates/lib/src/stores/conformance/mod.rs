@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use races::*;
 pub use rules::*;
 
-use super::{Cas, Failure, Listed, Store, Stored, Version};
+use super::{BatchWrite, Cas, Failure, Listed, Store, Stored, Version};
 use leasehold_core::ids::WriteId;
 use leasehold_core::time::BootTime;
 use pollster::block_on;
@@ -161,6 +161,21 @@ impl StoreHandle {
         Ok(block_on(self.store.cas(key, expected, write, body)))
     }
 
+    /// [`Store::cas_with`] with fresh write ids.
+    pub fn cas_with(
+        &mut self,
+        key: &str,
+        expected: &Version,
+        body: &[u8],
+        with: &str,
+    ) -> Result<Option<Cas>, BrokenRule> {
+        let write = |key: &str, expected, body: &[u8]| {
+            fresh().map(|write| BatchWrite { key: key.into(), expected, write, body: body.into() })
+        };
+        let (first, with) = (write(key, Some(expected.clone()), body)?, write(with, None, b"with")?);
+        Ok(block_on(self.store.cas_with(&first, &with)))
+    }
+
     /// [`Store::list`].
     pub fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, BrokenRule> {
         block_on(self.store.list(prefix, after, limit))
@@ -225,6 +240,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("keys", keys),
     ("bodies", bodies),
     ("ages", ages),
+    ("written_together", written_together),
     ("identity", identity),
     ("racing_creates", racing_creates),
     ("racing_updates", racing_updates),

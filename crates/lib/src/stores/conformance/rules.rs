@@ -309,3 +309,41 @@ pub fn identity(harness: &Harness) -> Result<(), BrokenRule> {
     })?;
     ensure(one == two, || format!("Two handles on one store declare {one:?} and {two:?}."))
 }
+
+/// A store that makes two writes in one step makes the second only with the first, and never fails the first because of
+/// the second. A store without such a step does nothing.
+pub fn written_together(harness: &Harness) -> Result<(), BrokenRule> {
+    let mut store = harness.open();
+    let (with, other) = ("log/1/repo/R1", "log/1/repo/R2");
+    let first = store.write(KEY, None, b"held")?;
+    let second = match store.cas_with(KEY, &first, b"free", with)? {
+        None => {
+            let found = store.get(KEY)?;
+            let untouched = found.version == first && store.read(with)?.is_none();
+            return ensure(untouched, || "A store without that step wrote something all the same.".into());
+        }
+        Some(Cas::Written { version, .. }) => version,
+        Some(got) => return Err(BrokenRule::answer("Two writes in one step", &got)),
+    };
+    let (found, beside) = (store.get(KEY)?, store.get(with)?);
+    let right = found.version == second && found.body == b"free" && beside.body == b"with";
+    ensure(right, || "Of two writes in one step one is not there.".into())?;
+    // The first is refused: the second must not be there.
+    let before = store.get(KEY)?;
+    match store.cas_with(KEY, &first, b"stale", other)? {
+        Some(got) => {
+            store.refused(KEY, "A write with another one on a replaced version", &got, Some(&before))?
+        }
+        None => return Err("A store had a step for two writes, and then had none.".into()),
+    }
+    ensure(store.read(other)?.is_none(), || "The second of two writes was made without the first.".into())?;
+    // The second is there already: it stays as it is, and the first is made.
+    let kept = store.get(with)?;
+    match store.cas_with(KEY, &second, b"held again", with)? {
+        Some(Cas::Written { .. }) => {}
+        Some(got) => return Err(BrokenRule::answer("A write with one that was made before", &got)),
+        None => return Err("A store had a step for two writes, and then had none.".into()),
+    }
+    let after = store.get(with)?;
+    ensure(after.version == kept.version, || "A record that was there was written over.".into())
+}

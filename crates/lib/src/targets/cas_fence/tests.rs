@@ -17,12 +17,8 @@ enum Fate {
     Landed,
     /// It never lands, and there is no answer.
     Vanished,
-    /// The server denies it.
-    Denied,
-    /// The server says that it wrote nothing.
-    NotWritten,
-    /// It never lands, and the answer is none of such a server.
-    Unusable,
+    /// It never lands, and this is the server's answer.
+    Refused(FailureKind, Landed),
 }
 
 #[derive(Debug, Default)]
@@ -81,11 +77,9 @@ impl CasFence for Fake {
     ) -> Result<Swap, TargetError> {
         let fate = self.fates.pop_front().unwrap_or(Fate::Answered);
         match fate {
-            Fate::Denied => return Ok(Swap::Unknown(Failure::new(FailureKind::Denied, "no"))),
-            Fate::NotWritten => {
-                return Ok(Swap::Unknown(Failure::not_written(FailureKind::Unusable, "no")));
+            Fate::Refused(kind, landed) => {
+                return Ok(Swap::Unknown(Failure { landed, ..Failure::new(kind, "no") }));
             }
-            Fate::Unusable => return Ok(Swap::Unknown(Failure::new(FailureKind::Unusable, "no"))),
             Fate::Answered | Fate::Landed | Fate::Vanished => {}
         }
         let now = self.stored.as_ref().map(|(_, version)| *version);
@@ -137,11 +131,13 @@ fn in_doubt<T: std::fmt::Debug>(answer: Result<T, TargetError>, wanted: TargetAc
 #[test]
 fn what_was_in_doubt_stays_in_doubt() {
     let again = [Fate::Vanished; TRIES as usize];
-    let endings: [(&[Fate], usize); 5] = [
+    let refused = Fate::Refused;
+    let endings: [(&[Fate], usize); 6] = [
         (&[Fate::Landed], 1),
-        (&[Fate::Vanished, Fate::Denied], 9),
-        (&[Fate::Vanished, Fate::NotWritten], 9),
-        (&[Fate::Unusable], 9),
+        (&[Fate::Vanished, refused(FailureKind::Denied, Landed::No)], 9),
+        (&[Fate::Vanished, refused(FailureKind::Unusable, Landed::No)], 9),
+        (&[refused(FailureKind::Denied, Landed::Maybe)], 9),
+        (&[refused(FailureKind::Unusable, Landed::Maybe)], 9),
         (&again, 99),
     ];
     for (fates, looks) in endings {
@@ -153,7 +149,8 @@ fn what_was_in_doubt_stays_in_doubt() {
         in_doubt(set_mode(&mut fake, FenceMode::Observe), TargetAction::Mode);
     }
     // Control: without a doubt the error is passed on unchanged.
-    let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &[Fate::Denied], 9);
+    let denied = [refused(FailureKind::Denied, Landed::No)];
+    let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &denied, 9);
     assert!(matches!(
         seal(&mut fake, &bearer(34), FenceMode::Enforce, Exam::Spared),
         Err(TargetError::Remote { .. })
@@ -163,11 +160,12 @@ fn what_was_in_doubt_stays_in_doubt() {
 /// A server that says that it wrote nothing is believed at once, and what kind of failure it is stays known.
 #[test]
 fn what_was_surely_not_written_is_no_doubt() {
-    for (fate, kind) in [(Fate::Denied, FailureKind::Denied), (Fate::NotWritten, FailureKind::Unusable)] {
-        let fake = || Fake::new(Some(sealed(33, FenceMode::Enforce)), &[fate], 99);
+    for kind in [FailureKind::Denied, FailureKind::Unusable] {
+        let no = [Fate::Refused(kind, Landed::No)];
+        let fake = || Fake::new(Some(sealed(33, FenceMode::Enforce)), &no, 99);
         let error = |answer: Result<(), TargetError>| match answer {
-            Err(TargetError::Remote { failure, .. }) => assert_eq!(failure.kind, kind, "{fate:?}"),
-            other => panic!("{fate:?}: {other:?}"),
+            Err(TargetError::Remote { failure, .. }) => assert_eq!(failure.kind, kind),
+            other => panic!("{kind:?}: {other:?}"),
         };
         error(seal(&mut fake(), &bearer(34), FenceMode::Enforce, Exam::Spared).map(drop));
         error(write(&mut fake(), &bearer(33), None, "d", b"new").map(drop));
@@ -180,9 +178,12 @@ fn what_was_surely_not_written_is_no_doubt() {
 /// A server that cannot be used is asked only whether the write landed.
 #[test]
 fn what_cannot_help_is_not_tried_again() {
-    let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &[Fate::Unusable], 99);
-    in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), TargetAction::Write);
-    assert_eq!((fake.looks, fake.landed), (97, 0));
+    for kind in [FailureKind::Denied, FailureKind::Unusable] {
+        let unsure = [Fate::Refused(kind, Landed::Maybe)];
+        let mut fake = Fake::new(Some(sealed(33, FenceMode::Enforce)), &unsure, 99);
+        in_doubt(write(&mut fake, &bearer(33), None, "d", b"new"), TargetAction::Write);
+        assert_eq!((fake.looks, fake.landed), (97, 0));
+    }
 }
 
 #[test]

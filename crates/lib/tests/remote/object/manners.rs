@@ -5,8 +5,10 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use leasehold::core::ids::WriteId;
+use leasehold::core::name::Name;
 use leasehold::core::timing::TimingWishes;
-use leasehold::stores::{Cas, Failure, FailureKind, Store, Version, timing};
+use leasehold::run_log::{self, Scope, Window, newest};
+use leasehold::stores::{Cas, Failure, FailureKind, Landed, Store, Version, timing};
 use leasehold_testkit::proxy::{Fault, Proxy};
 use leasehold_testkit::server;
 
@@ -37,6 +39,26 @@ fn another_endpoint_promises_for_itself() {
 /// Held is one read; an acquisition a read and a write; a renewal and a release one write each (that a
 /// session makes these calls and no others is shown in `round_trips.rs`). All over one connection.
 #[test]
+fn a_record_is_one_request_more_and_a_day_is_listed_with_few() {
+    let endpoint = server("S3");
+    let proxy = Proxy::http(&endpoint);
+    let mut store = Spot::s3(&proxy.url(&endpoint)).open(&fresh_prefix());
+    let calls = crate::logged::released(store.as_mut(), || proxy.requests());
+    assert_eq!(calls, 2, "the release, and the record");
+    let day = 24 * 60;
+    for minute in 1..=150 {
+        run_log::write(store.as_mut(), &crate::logged::record("daily", minute * (day / 150) - 1)).unwrap();
+    }
+    let before = proxy.requests();
+    let (job, window) = (Name::new("daily").unwrap(), Window::last(Duration::from_secs(day * 60)));
+    let (found, more) = newest(store.as_mut(), Scope::Job(&job), window, 1000, |_| true).unwrap();
+    assert_eq!((found.len(), more), (150, false));
+    let asked = proxy.requests() - before;
+    println!("150 records of one job and one day: {asked} requests");
+    assert!(asked <= 3, "{asked}");
+}
+
+#[test]
 fn every_call_is_one_request() {
     let double = GcsDouble::start();
     let makers: [Maker; 3] = [Spot::s3, Spot::azure, Spot::google_at];
@@ -64,7 +86,8 @@ fn wrong_credentials_are_denied() {
     spot.vars = vec![("AZURE_STORAGE_ACCOUNT_KEY".into(), CANARY.into())];
     let failure = read(spot.open("x").as_mut());
     assert_eq!(failure.kind, FailureKind::Denied, "{failure:?}");
-    assert!(matches!(cas(spot.open("x").as_mut(), None), Cas::Unknown(f) if f.kind == FailureKind::Denied));
+    let Cas::Unknown(failure) = cas(spot.open("x").as_mut(), None) else { panic!("written") };
+    assert_eq!((failure.kind, failure.landed), (FailureKind::Denied, Landed::No), "{failure:?}");
     // ministack does not, so what S3 says is said for it.
     let s3 = server("S3");
     let proxy = Proxy::http(&s3);

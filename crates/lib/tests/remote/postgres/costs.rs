@@ -42,6 +42,19 @@ fn one_round_trip_each_and_no_names() {
 }
 
 #[test]
+fn a_release_takes_its_record_along() {
+    let server = Server::start(&["autovacuum=off"]);
+    let (wire, mut store) = counted(&server);
+    assert_eq!(read(&mut store, "x"), Ok(None));
+    let mut all = 0;
+    let calls = crate::logged::released(store.as_mut(), || {
+        all += u64::try_from(wire.round_trips()).unwrap();
+        all
+    });
+    assert_eq!(calls, 1, "one round trip for both");
+}
+
+#[test]
 fn finding_it_held_writes_nothing() {
     let server = Server::start(&["autovacuum=off"]);
     let mut store = opened(&server.url());

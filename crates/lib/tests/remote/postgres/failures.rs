@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 use leasehold::backends::postgres::SCHEMA_SQL;
-use leasehold::stores::{Cas, Failure, FailureKind, open};
+use leasehold::stores::{Cas, Failure, FailureKind, Landed, open};
 
 use super::own::Server;
 use super::{Raw, cas, opened, read, wait, written};
@@ -126,6 +126,8 @@ fn a_server_that_says_nothing_is_given_up() {
     let failure = read(&mut store, "x").unwrap_err();
     assert_eq!(failure.kind, FailureKind::Unreachable);
     assert!(failure.message.contains("did not answer within"), "{}", failure.message);
+    let Cas::Unknown(failure) = cas(&mut store, "x", None, b"1") else { panic!("nobody answered") };
+    assert_eq!(failure.landed, Landed::Maybe, "{}", failure.message);
 }
 
 #[test]
@@ -157,7 +159,8 @@ fn roles_with_fewer_rights() {
         match cas(&mut store, "x", Some(&version), b"2") {
             Cas::Unknown(failure) => {
                 check(&failure, role);
-                assert_eq!(failure.kind, FailureKind::Denied, "{role}: {}", failure.message);
+                let denied = (FailureKind::Denied, Landed::No);
+                assert_eq!((failure.kind, failure.landed), denied, "{role}: {}", failure.message);
             }
             other => panic!("{role}: {other:?}"),
         }

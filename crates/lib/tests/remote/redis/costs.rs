@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold::core::run_log::LogId;
+use leasehold::run_log::SWEEP_EVERY;
 use leasehold::stores::{BatchWrite, Cas};
 use leasehold::{Acquired, Leases, stores};
 use leasehold_testkit::proxy::Proxy;
@@ -56,8 +58,14 @@ fn a_lease_costs_what_it_must() {
     let mut monitor = Monitor::of(&server);
     // Each session has a connection of its own, so each says INFO twice, together with its first read.
     let cold = ["INFO", "INFO", "EVAL"];
-    let held = block_on(leases.lease("site").ttl(TTL).acquire()).unwrap().lease().expect("free");
+    let take = || block_on(leases.lease("site").ttl(TTL).acquire()).unwrap().lease().expect("free");
+    let mut held = take();
     assert_eq!(monitor.asked(), [&cold[..], &["EVAL"]].concat(), "acquire: a read and a write");
+    // One release in so many looks for old records of the run log.
+    while LogId::of(held.granted().grant.0).number().is_multiple_of(SWEEP_EVERY) {
+        block_on(held.release());
+        held = take();
+    }
 
     let before = dirty(&server);
     assert!(before.1.is_some_and(|size| size > 0), "control: the grant is in the log, {before:?}");
@@ -73,8 +81,22 @@ fn a_lease_costs_what_it_must() {
     assert_eq!(inside, ["HMGET", "TIME"]);
 
     block_on(held.release());
-    assert_eq!(monitor.asked(), ["EVAL"], "release: one write");
+    assert_eq!(monitor.asked(), ["EVAL"], "release: one write, with its record in the run log");
     assert_ne!(dirty(&server), before, "control: a release is seen");
+}
+
+#[test]
+fn a_release_takes_its_record_along() {
+    let server = Server::start(&["--save", ""]);
+    let mut monitor = Monitor::of(&server);
+    let mut store = store(&server.url());
+    block_on(store.read("leases/a")).unwrap();
+    let mut all = 0;
+    let calls = crate::logged::released(store.as_mut(), || {
+        all += u64::try_from(monitor.asked().len()).unwrap();
+        all
+    });
+    assert_eq!(calls, 1, "one command for both");
 }
 
 #[test]

@@ -82,7 +82,8 @@ fn what_is_not_told_is_not_taken_for_good() {
     // Whoever runs something there for the first time hears it too.
     let scratch = Scratch::new();
     let state = StateDir::at(scratch.join("state"));
-    for (user, says) in [("managed", ""), ("blind", "the token skips 1000 whenever")] {
+    let identity = verdict(&blind, "identity").1;
+    for (user, says) in [("managed", ""), ("blind", identity.as_str())] {
         let (url, words) = (url(user), Arc::<Mutex<String>>::default());
         let (notes, heard, opened) =
             (FirstUseNotes::new(&state, &url, user), Arc::clone(&words), url.clone());

@@ -21,14 +21,14 @@ fn fails(url: &str, kind: FailureKind, words: &str) -> String {
     store.limit_calls(Duration::from_secs(5));
     let read = block_on(store.read("k")).expect_err("a read that must fail");
     check(&read, kind, words);
-    write_fails(store.as_mut(), kind, words)
+    write_fails(store.as_mut(), kind, words).message
 }
 
-fn write_fails(store: &mut dyn Store, kind: FailureKind, words: &str) -> String {
+fn write_fails(store: &mut dyn Store, kind: FailureKind, words: &str) -> Failure {
     let Cas::Unknown(failure) = block_on(store.cas("k", None, write_id(), b"x")) else { panic!("written") };
     check(&failure, kind, words);
     assert!(!format!("{:?}", store.facts()).contains(CANARY));
-    failure.message
+    failure
 }
 
 fn check(failure: &Failure, kind: FailureKind, words: &str) {
@@ -199,10 +199,12 @@ fn few_rights_are_enough() {
     assert!(facts.caution.is_some_and(|caution| caution.contains("INFO")));
     assert!(matches!(block_on(store.cas("other", None, write_id(), b"x")), Cas::Written { .. }));
 
-    let reader = user("reader", &["-hset"]);
-    let mut store = super::store(&reader);
-    assert_eq!(block_on(store.read("new")).unwrap(), None);
-    write_fails(store.as_mut(), FailureKind::Denied, "does not allow");
+    for right in ["-hset", "-zadd", "-exists"] {
+        let reader = user("reader", &[right]);
+        let failure = write_fails(super::store(&reader).as_mut(), FailureKind::Denied, "does not allow");
+        assert_eq!(failure.landed, Landed::No, "{right}: {failure:?}");
+        assert_eq!(block_on(store.read("k")).unwrap(), None, "{right}");
+    }
     let elsewhere = format!("{full}/?prefix=x");
     let _: () = server.admin(&["ACL", "SETUSER", "full", "resetkeys", "~leasehold:{main}*"]);
     fails(&elsewhere, FailureKind::Denied, "does not allow");

@@ -17,6 +17,9 @@ use crate::messages::observe as say;
 /// The outcome in the first line of a run.
 pub const STARTED: &str = "started";
 
+/// What is noted about a run of the same lease beside this one.
+pub const OVERLAP: &str = "overlap";
+
 /// A line of this run.
 pub fn line(spec: &RunSpec, chosen: Option<&Chosen>, outcome: &str) -> Value {
     json!({
@@ -70,27 +73,50 @@ impl Beside {
         Self { last, newer: started.into_iter().map(|line| line["run_id"].clone()).collect() }
     }
 
+    /// Whether this run wrote over the work of a run that started after it.
+    pub fn overwrote_newer(&self, left: &[TargetTraces]) -> bool {
+        left.iter().filter_map(|left| self.overwriting(left)).any(|(_, which)| which == Overwritten::Newer)
+    }
+
+    /// The run that wrote the target last, if this run or that one wrote over the other's work.
+    fn overwriting(&self, left: &TargetTraces) -> Option<(&Value, Overwritten)> {
+        let name = anywhere(&left.shown)?;
+        let line = self.last.iter().rev().find(|line| line["wrote"][&name].is_string())?;
+        let theirs = line["wrote"][&name].as_str();
+        match (self.newer.contains(&line["run_id"]), theirs == left.now.as_deref()) {
+            (true, false) => Some((line, Overwritten::Newer)),
+            (false, true) => Some((line, Overwritten::Ours)),
+            _ => None,
+        }
+    }
+
     /// What to note about them. The run that held the lease is noted already.
     pub fn seen(&self, left: &[TargetTraces], held_by: Option<&str>) -> Vec<TargetNote> {
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or("?").to_owned();
         let unnoted = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
         let overlap = |line: &Value| {
             let (lease, holder) = (text(line, "lease"), text(line, "holder"));
-            ("overlap", say::ran_beside(lease, holder))
+            (OVERLAP, say::ran_beside(lease, holder))
         };
         let overwritten = left.iter().filter_map(|left| {
-            let (shown, name) = (&left.shown, anywhere(&left.shown)?);
-            // The one that wrote it last.
-            let line = self.last.iter().rev().find(|line| line["wrote"][&name].is_string())?;
-            let (holder, theirs) = (text(line, "holder"), line["wrote"][&name].as_str());
-            match (self.newer.contains(&line["run_id"]), theirs == left.now.as_deref()) {
-                (true, false) => Some(say::overwrote(shown, holder)),
-                (false, true) => Some(say::overwritten(shown, holder)),
-                _ => None,
-            }
+            let (line, which) = self.overwriting(left)?;
+            let (shown, holder) = (&left.shown, text(line, "holder"));
+            Some(match which {
+                Overwritten::Newer => say::overwrote(shown, holder),
+                Overwritten::Ours => say::overwritten(shown, holder),
+            })
         });
         unnoted.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
     }
+}
+
+/// Whose work was overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Overwritten {
+    /// That of a newer run, by this one.
+    Newer,
+    /// That of this run, by an older one.
+    Ours,
 }
 
 #[cfg(test)]

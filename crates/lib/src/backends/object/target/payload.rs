@@ -14,8 +14,9 @@ use crate::backends::object::bucket::ListedObject;
 /// The prefix of a digest, which names leave out.
 const SHA256: &str = "sha256:";
 
-/// How many ordinals a sweep keeps, see [`sweepable`].
-pub(super) const KEPT: u64 = 2;
+/// How many ordinals a sweep keeps, from the newest witness down: the witness, which is current or may become so, and
+/// the one that was published when the witness was uploaded.
+const KEPT: u64 = 2;
 
 /// The parts of a payload's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,22 +52,13 @@ impl PayloadName {
 ///
 /// `published`: the ordinal that the sweeper has just published. A higher one is younger, or is from before somebody
 /// restored an older pointer, so it is no witness.
-///
-/// `kept`: how many ordinals are kept, from the newest witness down. Two are needed: the witness, which is current or
-/// may become so, and the one that was published when the witness was uploaded.
-pub(super) fn sweepable(
-    folder: &str,
-    seen: &[ListedObject],
-    published: u64,
-    grace: Duration,
-    kept: u64,
-) -> Vec<String> {
+pub(super) fn sweepable(folder: &str, seen: &[ListedObject], published: u64, grace: Duration) -> Vec<String> {
     let old = |object: &ListedObject| object.age.is_some_and(|age| age >= grace);
     let ordinal =
         |object: &ListedObject| Some(PayloadName::parse(object.name.strip_prefix(folder)?)?.ordinal);
     let witnesses = seen.iter().filter(|object| old(object)).filter_map(ordinal).filter(|n| *n <= published);
     let Some(witness) = witnesses.max() else { return Vec::new() };
-    let replaced = |n: u64| n.saturating_add(kept) < witness.saturating_add(1);
+    let replaced = |n: u64| n.saturating_add(KEPT) < witness.saturating_add(1);
     let gone = |object: &&ListedObject| old(object) && ordinal(object).is_some_and(replaced);
     seen.iter().filter(gone).map(|object| object.name.clone()).collect()
 }
@@ -87,7 +79,7 @@ mod tests {
     }
 
     fn swept_after(published: u64, seen: &[ListedObject]) -> Vec<u64> {
-        let names = sweepable("k.leasehold/", seen, published, Duration::from_secs(900), KEPT);
+        let names = sweepable("k.leasehold/", seen, published, Duration::from_secs(900));
         names.iter().map(|name| PayloadName::parse(&name["k.leasehold/".len()..]).unwrap().ordinal).collect()
     }
 

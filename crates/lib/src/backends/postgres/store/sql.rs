@@ -100,11 +100,17 @@ fn met(parameter: &str) -> String {
 
 /// One row: the time of the write, or null. Waiters are notified in the same transaction, if there are any: each holds a
 /// shared lock, so a try of an exclusive lock fails. Without waiters there is no notification, because commits with
-/// notifications wait for each other.
-fn one_write(id: IdentityDetail, write: &str, lock: &str, channel: &str, version: &str) -> String {
+/// notifications wait for each other. `also`: more of the WITH clause.
+fn one_write(
+    id: IdentityDetail,
+    (write, also): &(String, &str),
+    lock: &str,
+    channel: &str,
+    version: &str,
+) -> String {
     let me = id.me();
     format!(
-        "WITH {me}, w AS ({write}) SELECT me.*, {AT}, CASE WHEN w.written IS NOT NULL THEN {SURE} END, \
+        "WITH {me}, w AS ({write}){also} SELECT me.*, {AT}, CASE WHEN w.written IS NOT NULL THEN {SURE} END, \
          CASE WHEN w.written IS NOT NULL AND NOT pg_catalog.pg_try_advisory_xact_lock({lock}) \
          THEN pg_catalog.pg_notify({channel}, {version})::text END FROM me LEFT JOIN w ON true"
     )
@@ -122,17 +128,30 @@ pub(super) fn create_one(id: IdentityDetail) -> String {
          RETURNING written",
         met("$6")
     );
-    one_write(id, &write, "$4", "$5", "$2")
+    one_write(id, &(write, ""), "$4", "$5", "$2")
 }
 
 /// $1 key, $2 expected version, $3 version, $4 body, $5 lock, $6 channel, $7 instance.
 pub(super) fn update_one(id: IdentityDetail) -> String {
+    update(id, "")
+}
+
+fn update(id: IdentityDetail, also: &str) -> String {
     let write = format!(
         "UPDATE leasehold.records SET version = $3, body = $4, written = pg_catalog.clock_timestamp() \
          WHERE key = $1 AND version = $2 AND {} RETURNING written",
         met("$7")
     );
-    one_write(id, &write, "$5", "$6", "$3")
+    one_write(id, &(write, also), "$5", "$6", "$3")
+}
+
+/// As [`update_one`], with $8 the key, $9 the version and $10 the body of a record that is created if the update is made.
+pub(super) fn update_with(id: IdentityDetail) -> String {
+    update(
+        id,
+        ", l AS (INSERT INTO leasehold.records (key, version, body, written) \
+         SELECT $8, $9, $10, w.written FROM w ON CONFLICT (key) DO NOTHING)",
+    )
 }
 
 /// $1 key, $2 version, $3 lock, $4 channel, $5 instance.
@@ -142,7 +161,7 @@ pub(super) fn remove(id: IdentityDetail) -> String {
          RETURNING pg_catalog.clock_timestamp() AS written",
         met("$5")
     );
-    one_write(id, &write, "$3", "$4", "''")
+    one_write(id, &(write, ""), "$3", "$4", "''")
 }
 
 /// $1 keys, $2 expected versions, $3 versions, $4 bodies, $5 the lock of all waiters, $6 instance.

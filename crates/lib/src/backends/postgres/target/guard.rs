@@ -215,7 +215,7 @@ async fn plan_install(
     let open: Vec<&PgTable> = tree.iter().filter(|t| !t.stands(id) || t.shown_by(id) != Some(by)).collect();
     // The trigger function of an older guard does not know the second argument.
     if by == ShownBy::Setting && here.schema && !open.is_empty() {
-        sql.push_str(&sql::check(sql::Lock::Both));
+        sql.push_str(&sql::check());
     }
     for table in &open {
         sql.push_str(&sql::cover(id, table, by));

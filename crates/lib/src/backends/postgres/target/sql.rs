@@ -46,34 +46,17 @@ REVOKE ALL ON FUNCTION leasehold_guard.check() FROM PUBLIC;
 GRANT USAGE ON SCHEMA leasehold_guard TO PUBLIC;
 ",
         refuse = refuse(),
-        check = check(Lock::Both),
+        check = check(),
         admit = admit(),
     )
 }
 
-/// The locks that the trigger takes. Only tests use less than both, to show that both are needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(not(feature = "conformance"), allow(dead_code))]
-pub enum Lock {
-    /// The right choice.
-    Both,
-    /// Only the advisory lock: a transaction with an old snapshot still sees the old fence.
-    NoRow,
-    /// None: a transaction that passed the check may commit after the seal.
-    None,
-}
-
 const DEFINER: &str = "LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp";
 
-/// The trigger.
-pub fn check(lock: Lock) -> String {
-    // A plain expression is evaluated directly, while PERFORM would plan and run a query. Its value is never
-    // null.
-    let held = match lock {
-        Lock::None => "true",
-        _ => "pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint) IS NOT NULL",
-    };
-    let row = if lock == Lock::Both { " FOR SHARE" } else { "" };
+/// The trigger. Both locks are needed: without any, a transaction that passed the check may commit after the seal; with
+/// the advisory lock alone, one with an old snapshot still sees the old fence.
+pub fn check() -> String {
+    // A plain expression is evaluated directly, while PERFORM would plan and run a query. That of the lock is never null.
     format!(
         r"CREATE OR REPLACE FUNCTION leasehold_guard.check() RETURNS trigger
 {DEFINER} AS $guard$
@@ -91,8 +74,8 @@ BEGIN
         END IF;
     END IF;
     IF shown IS NOT NULL THEN
-        IF {held} THEN
-            SELECT carrier INTO sealed FROM leasehold_guard.fences WHERE id = TG_ARGV[0]::bigint{row};
+        IF pg_advisory_xact_lock_shared(TG_ARGV[0]::bigint) IS NOT NULL THEN
+            SELECT carrier INTO sealed FROM leasehold_guard.fences WHERE id = TG_ARGV[0]::bigint FOR SHARE;
         END IF;
         IF sealed = shown THEN
             RETURN NULL;
