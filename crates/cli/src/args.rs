@@ -16,8 +16,8 @@ pub use self::guard::{GuardArgs, GuardVerb};
 pub use self::manual::{AcquireArgs, BreakArgs, ManualArgs, token};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use items::{
-    ATTEMPTS, HistoryArgs, IfUnknownArg, ItemArgs, NewHereArgs, OnceArgs, PauseArgs, PlanArgs, RetryArgs,
-    StepArgs, WhyArgs,
+    ATTEMPTS, HistoryArgs, IfUnknownArg, ItemArgs, NewHereArgs, OnceArgs, PauseArgs, PictureArgs, PlanArgs,
+    RetryArgs, StepArgs, WhyArgs,
 };
 use items::{DAEMON_HELP, TICK_HELP};
 use leasehold::backends;

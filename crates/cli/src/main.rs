@@ -7,6 +7,7 @@ mod exit;
 mod messages;
 mod out;
 mod report;
+mod timeline;
 
 use std::process::ExitCode;
 

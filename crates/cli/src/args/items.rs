@@ -1,6 +1,7 @@
 //! The flags of work that is done once.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -136,6 +137,30 @@ pub struct HistoryArgs {
     /// Only these: ok, failed, skipped, dropped, lost, killed, unknown, `unsealed`, released, started, planned
     #[arg(long, value_name = "OUTCOME", value_delimiter = ',')]
     pub only: Vec<String>,
+    #[command(flatten)]
+    pub pictures: PictureArgs,
+}
+
+/// Pictures of the run log.
+#[derive(Debug, Args)]
+pub struct PictureArgs {
+    /// Draw it in the terminal: a lane for each machine, runs as bars with their tokens, skips, refused writes; the
+    /// last 24h unless --since is given
+    #[arg(long)]
+    pub timeline: bool,
+    /// Write the same picture to this file, as SVG
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write the same picture to this file, as a page of HTML with a table
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+impl PictureArgs {
+    /// Whether a picture was asked for.
+    pub fn any(&self) -> bool {
+        self.timeline || self.svg.is_some() || self.html.is_some()
+    }
 }
 
 /// `why`

@@ -22,6 +22,7 @@ use crate::config::scope;
 use crate::exit::{self, Failed};
 use crate::messages::history as say;
 use crate::out::{self, Out};
+use crate::timeline;
 
 /// Most jobs that are named if there is none of this name.
 const JOBS_SHOWN: usize = 20;
@@ -137,6 +138,9 @@ impl Line {
 
 /// Shows it.
 pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Failed> {
+    if args.pictures.any() {
+        return timeline::run(flags, args, out);
+    }
     for word in &args.only {
         if !WORDS.contains(&word.as_str()) {
             let meant = did_you_mean(word, &WORDS).map(say::meant).unwrap_or_default();

@@ -35,6 +35,7 @@ pub mod serve;
 pub mod status;
 pub mod step;
 pub mod store;
+pub mod timeline;
 pub mod use_store;
 pub mod why;
 pub mod write;
@@ -79,6 +80,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     leasehold::targets::messages::CATALOGUE,
     status::CATALOGUE,
     history::CATALOGUE,
+    timeline::CATALOGUE,
     why::CATALOGUE,
     plan::CATALOGUE,
     daemon::CATALOGUE,

@@ -26,6 +26,7 @@ mod newcomers_are_told_what_they_need;
 mod observing;
 mod one_winner_each_race;
 mod packaging;
+mod pictures;
 mod readme;
 mod schedules;
 mod serve;
