@@ -139,7 +139,7 @@ pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> R
         Ok(code) => *code,
         Err(failed) => failed.code(),
     };
-    let granted = ran.granted.as_ref();
+    let granted = ran.told.granted.as_ref();
     let mut value = json!({
         "v": 1,
         "time": host::utc(leasehold::clock::wall().as_secs()),

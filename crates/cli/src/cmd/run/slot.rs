@@ -52,8 +52,8 @@ pub fn slot() -> Result<u8, Failed> {
 
 /// The record of a slot that the run started.
 fn recorded(ran: &RunResult) -> Option<SlotOutcome> {
-    let opened = ran.opened.as_ref().filter(|opened| opened.item.is_begun())?;
-    let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
+    let opened = ran.told.opened.as_ref().filter(|opened| opened.item.is_begun())?;
+    let recorded = ran.told.recorded.as_ref().or(opened.recorded.as_ref());
     Some(SlotOutcome::Begun(match recorded.and_then(|recorded| recorded.item.as_ref()) {
         Some(Amended::Done(entry, _)) => Some(SlotRecord::from(entry)),
         _ => None,
