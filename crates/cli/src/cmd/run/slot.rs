@@ -44,9 +44,8 @@ pub fn slot() -> Result<u8, Failed> {
     let mut started = None;
     let result =
         carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| started = recorded(ran));
-    let exit = result.as_ref().map_or_else(Failed::code, |code| *code);
     let slot = started.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&result)));
-    reply.send(&RunOutcome { version: VERSION, run_id: described.run_id, slot, exit });
+    reply.send(&RunOutcome { version: VERSION, run_id: described.run_id, slot });
     result
 }
 
