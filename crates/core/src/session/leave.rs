@@ -21,7 +21,7 @@ use crate::time::{BootTime, utc};
 /// A release is sent at most this often. After that the lease is left to expire.
 const RELEASE_TRIES: u32 = 3;
 /// How long a store on this machine is asked to record an end: it answers soon, or not at all.
-const NEAR_PATIENCE: Duration = Duration::from_secs(3);
+pub const NEAR_PATIENCE: Duration = Duration::from_secs(3);
 /// The same for a store behind a network, however long the lease is.
 const FAR_PATIENCE: Duration = Duration::from_secs(60);
 /// After that time, up to this many calls that hang are waited for.

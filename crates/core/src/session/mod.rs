@@ -33,6 +33,7 @@ use crate::store::{Cas, Failure, FailureKind, Version};
 use crate::time::{BootTime, Now};
 use acquire::Seek;
 use hold::{Held, Hold};
+pub use leave::NEAR_PATIENCE;
 use leave::{LeftHold, Releasing};
 pub use types::*;
 
