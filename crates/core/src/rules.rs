@@ -275,7 +275,7 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
     }
 
     /// The time from which the lease counts after a confirmed write.
-    fn counts_from(&self, attempt: &Attempt, _replied: BootTime) -> BootTime {
+    fn counts_from(&self, attempt: &Attempt) -> BootTime {
         attempt.sent
     }
 

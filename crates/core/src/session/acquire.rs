@@ -414,7 +414,7 @@ impl<R: Rules> Session<R> {
         let failure = match result {
             Cas::Written { version, store_time } => {
                 let attempt = self.attempts.iter().find(|a| a.write == record.write);
-                let from = attempt.map_or(step.now, |a| self.rules.counts_from(a, step.now));
+                let from = attempt.map_or(step.now, |a| self.rules.counts_from(a));
                 return self.on_granted(seek, record, version, from, store_time, step);
             }
             Cas::Conflict => conflict_without_change(),

@@ -179,7 +179,7 @@ impl<R: Rules> Session<R> {
         match result {
             Cas::Written { version, store_time } => {
                 let sent = self.attempts.iter().find(|a| a.write == record.write);
-                let from = sent.map(|a| self.rules.counts_from(a, step.now));
+                let from = sent.map(|a| self.rules.counts_from(a));
                 self.adopt(&mut held.hold, record, version);
                 return self.confirm(held, from, store_time, step);
             }
