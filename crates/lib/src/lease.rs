@@ -163,7 +163,7 @@ impl LeaseRequest {
         self
     }
 
-    /// Leaves no line in the lease's record, so `leasehold history` does not show this lease.
+    /// Writes no record of the run log, so `leasehold history` does not show this lease.
     pub fn no_history(mut self) -> Self {
         self.history = false;
         self
