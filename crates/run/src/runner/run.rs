@@ -128,9 +128,10 @@ impl RunSpec {
     }
 
     /// The recorder of its item, which is not started yet.
-    pub fn book(&self) -> Option<ItemRecorder> {
-        let book = ItemRecorder::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
-        Some(book.noted_in(self.seen.clone()))
+    pub fn recorder(&self) -> Option<ItemRecorder> {
+        let recorder =
+            ItemRecorder::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
+        Some(recorder.noted_in(self.seen.clone()))
     }
 
     /// What the run log says about its end.
@@ -238,7 +239,7 @@ pub fn run(
         holder: spec.holder(),
         within: spec.within.clone(),
     };
-    let driver = Driver::new(plan, store, memory, spec.book(), spec.log.clone())?;
+    let driver = Driver::new(plan, store, memory, spec.recorder(), spec.log.clone())?;
     let job = Process {
         spec,
         // Also on a shared store: this process finds what the job leaves behind by it.

@@ -84,9 +84,9 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
         watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()
     };
     let targets = bearer.iter().flat_map(led).collect();
-    let desk =
+    let responder =
         bearer.clone().zip(gates).map(|(run, gates)| StepResponder::new(run).with_gates(gates, gate::ALL));
-    let steps = desk.zip(state.as_ref()).and_then(|(desk, state)| notes.listen(desk, state));
+    let steps = responder.zip(state.as_ref()).and_then(|(responder, state)| notes.listen(responder, state));
     let socket = steps.as_ref().map(StepServer::path);
     let env = environment::variables(spec, bearer.as_ref(), None, socket, targets);
     let ran = exec::run(&spec.program, &spec.args, &env, spec.foreground);
@@ -95,8 +95,8 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     let code = u8::try_from(exit.status()).unwrap_or(u8::MAX);
     let lasted = leasehold::clock::boot_time().since(started);
     let left = notes.told(watch::after(watched, bearer));
-    if let Some((book, store)) = &mut item {
-        let recorded = close(book, store.as_mut(), outcome, exit, lasted);
+    if let Some((recorder, store)) = &mut item {
+        let recorded = close(recorder, store.as_mut(), outcome, exit, lasted);
         recorded.unnoted.iter().for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
     }
     if let Some(lease) = lease {
@@ -156,7 +156,7 @@ fn note(path: &Path, line: &Value) -> io::Result<()> {
 
 /// Records how its key or slot ended.
 fn close(
-    book: &mut ItemRecorder,
+    recorder: &mut ItemRecorder,
     store: &mut dyn Store,
     outcome: ItemState,
     exit: JobExit,
@@ -165,7 +165,7 @@ fn close(
     let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
     let (exit, at) = (Some(exit.status()), item_args::now());
     let ending = Ending { exit, took_ms, at, reason: None, said: String::new() };
-    book.record(store, outcome, ending, leasehold::clock::boot_time().plus(NEAR_PATIENCE))
+    recorder.record(store, outcome, ending, leasehold::clock::boot_time().plus(NEAR_PATIENCE))
 }
 
 /// What the run observed.
@@ -229,12 +229,12 @@ impl Observations {
                 return None;
             }
         }
-        let mut book = spec.book()?;
-        let opened = book.open(store.as_mut(), lease?.granted());
+        let mut recorder = spec.recorder()?;
+        let opened = recorder.open(store.as_mut(), lease?.granted());
         for (subject, why) in &opened.unnoted {
             other_stores::warn_unnoted(subject, why, &self.out);
         }
-        let Some(held_off) = opened.held_off() else { return Some((book, store)) };
+        let Some(held_off) = opened.held_off() else { return Some((recorder, store)) };
         let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
         self.would_not_run(held_off, item, chosen);
         None
@@ -272,9 +272,10 @@ impl Observations {
     }
 
     /// The socket at which the job passes its gates.
-    fn listen(&mut self, desk: StepResponder, state: &StateDir) -> Option<StepServer> {
+    fn listen(&mut self, responder: StepResponder, state: &StateDir) -> Option<StepServer> {
         let listening = state.sockets().map_err(|e| e.to_string());
-        let listening = listening.and_then(|dir| StepServer::listen(&dir, desk).map_err(|e| e.to_string()));
+        let listening =
+            listening.and_then(|dir| StepServer::listen(&dir, responder).map_err(|e| e.to_string()));
         listening.map_err(|why| self.add(Observed::Target, say::no_gates(why))).ok()
     }
 
