@@ -139,7 +139,7 @@ pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> R
         Ok(code) => *code,
         Err(failed) => failed.code(),
     };
-    let granted = ran.granted.as_ref();
+    let granted = ran.told.granted.as_ref();
     let mut value = json!({
         "v": 1,
         "time": host::utc(leasehold::clock::wall().as_secs()),
@@ -160,7 +160,7 @@ pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> R
     let reason = match &ran.outcome {
         Outcome::Busy(_) => Some(SettleReason::Overlap.word()),
         Outcome::Lost { why, .. } | Outcome::Finished { stopped: Some(why @ StopReason::MaxRun), .. } => {
-            Some(word(why))
+            Some(why.word())
         }
         Outcome::Finished { state: ItemState::Killed, .. } => Some("interrupted"),
         Outcome::Finished { state: ItemState::Failed, .. } | Outcome::NotStarted(_) => {
@@ -177,17 +177,4 @@ pub fn record(spec: &RunSpec, ran: &RunResult, result: &Result<u8, Failed>) -> R
         value["went_round"] = ran.fences.went_round.clone().into();
     }
     Report { outcome, object: value }
-}
-
-fn word(why: &StopReason) -> &'static str {
-    match why {
-        StopReason::Deadline => "deadline",
-        StopReason::Taken { .. } => "taken",
-        StopReason::Gone => "gone",
-        StopReason::Revoked => "revoked",
-        StopReason::StoreClock => "store-clock",
-        StopReason::MaxRun => "max-run",
-        StopReason::Survivors => "survivors",
-        StopReason::Interrupted => "interrupted",
-    }
 }

@@ -3,7 +3,6 @@
 //! A write that was accepted but is not finished is `pending`. The fence then says how to finish the write, or
 //! how to take it back. Without that, a retry after a crash would be told that the write is done.
 
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,6 +10,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::additions::{self, Additions};
+use crate::codec;
 use crate::fence::{Fence, FenceMode};
 use crate::ids::{Epoch, Grant, Token};
 use crate::name::Name;
@@ -116,12 +116,6 @@ enum WireMode {
     Observe,
 }
 
-/// The format number alone. It is read first, so that a later version is recognised.
-#[derive(Deserialize)]
-struct Format {
-    leasehold_fence: u64,
-}
-
 impl FenceRecord {
     /// A fence without a pending write.
     pub fn done(fence: Fence) -> Self {
@@ -210,20 +204,13 @@ impl FenceRecord {
         if body.is_empty() {
             return Err(BadFence::Empty);
         }
-        if body.len() > BODY_MAX {
-            return Err(damaged(format!("more than {BODY_MAX} bytes long")));
-        }
-        let format: Format = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        if format.leasehold_fence > FORMAT {
-            return Err(BadFence::Newer(format.leasehold_fence));
-        }
-        if format.leasehold_fence < 1 {
-            return Err(damaged(format!("unknown format {}", format.leasehold_fence)));
-        }
-        let wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        if !additions::fits(format.leasehold_fence, &wire.more) {
-            return Err(damaged(additions::UNFIT.into()));
-        }
+        let wire = codec::decode(
+            body,
+            (BODY_MAX, FORMAT),
+            |wire: &Wire| (wire.leasehold_fence, &wire.more),
+            BadFence::Newer,
+            BadFence::Damaged,
+        )?;
         let lease = Name::new(&wire.lease).map_err(|e| damaged(e.to_string()))?;
         let forgotten = matches!(wire.state, WireState::Forgotten);
         let pending = match (wire.state, wire.temp, wire.before, wire.over) {
@@ -264,7 +251,7 @@ fn is_bare(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
+    use alloc::{format, vec};
 
     fn fence() -> Fence {
         Fence {

@@ -1,8 +1,7 @@
 //! The lease record: JSON that a person can read in psql or a bucket browser, decoded strictly.
 
 use alloc::borrow::Cow;
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -10,6 +9,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::additions::{self, Additions};
+use crate::codec;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
 use crate::past_lines;
@@ -141,12 +141,6 @@ enum WireState {
     Free,
 }
 
-/// The format number alone, so that a later version is recognised even with unknown fields.
-#[derive(Deserialize)]
-struct Format {
-    leasehold: u64,
-}
-
 impl LeaseRecord {
     /// The bytes to store.
     pub fn encode(&self) -> Vec<u8> {
@@ -174,25 +168,13 @@ impl LeaseRecord {
     /// Decodes the record stored under the key of `lease`. Everything unusual is refused.
     pub fn decode(lease: &Name, body: &[u8]) -> Result<Self, BadRecord> {
         let damaged = |why: String| BadRecord::Damaged(why);
-        if body.len() > BODY_MAX {
-            return Err(damaged(format!("{} bytes long", body.len())));
-        }
-        let wire: Wire<'_> = match serde_json::from_slice(body) {
-            Ok(wire) => wire,
-            Err(e) => {
-                let format = serde_json::from_slice(body).map_or(FORMAT, |format: Format| format.leasehold);
-                return Err(if format > FORMAT { BadRecord::Newer(format) } else { damaged(e.to_string()) });
-            }
-        };
-        if wire.leasehold > FORMAT {
-            return Err(BadRecord::Newer(wire.leasehold));
-        }
-        if wire.leasehold < 1 {
-            return Err(damaged(format!("unknown format {}", wire.leasehold)));
-        }
-        if !additions::fits(wire.leasehold, &wire.more) {
-            return Err(damaged(additions::UNFIT.into()));
-        }
+        let wire = codec::decode(
+            body,
+            (BODY_MAX, FORMAT),
+            |wire: &Wire<'_>| (wire.leasehold, &*wire.more),
+            BadRecord::Newer,
+            BadRecord::Damaged,
+        )?;
         if wire.lease != lease.as_str() {
             return Err(BadRecord::OtherLease(wire.lease.into_owned()));
         }
@@ -229,7 +211,7 @@ impl LeaseRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
+    use alloc::{format, vec};
 
     fn record() -> LeaseRecord {
         LeaseRecord {

@@ -3,6 +3,7 @@
 //! They are a trait for one reason: the simulator runs the same session with one rule broken at a
 //! time, and must catch every such mutant. Production code uses [`Standard`].
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::{self, Debug};
@@ -50,7 +51,7 @@ pub struct Claim {
     pub ttl: Duration,
     /// Where others on this machine can see whether the holder lives.
     pub lock: Option<String>,
-    /// For people to read.
+    /// Who asks.
     pub holder: Holder,
 }
 
@@ -164,6 +165,10 @@ pub struct Attempt {
     pub sent: BootTime,
     /// The version it replaces; none: it creates the record.
     pub expected: Option<Version>,
+    /// A claim of a lease that was held: the record it replaces.
+    pub replaces: Option<Box<LeaseRecord>>,
+    /// Its answer left open whether it lands.
+    pub in_doubt: bool,
 }
 
 /// The result of reading a record back.
@@ -270,7 +275,7 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
     }
 
     /// The time from which the lease counts after a confirmed write.
-    fn counts_from(&self, attempt: &Attempt, _replied: BootTime) -> BootTime {
+    fn counts_from(&self, attempt: &Attempt) -> BootTime {
         attempt.sent
     }
 

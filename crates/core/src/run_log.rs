@@ -29,6 +29,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::additions::{self, Additions};
+use crate::codec;
 use crate::ids::{Token, WriteId};
 use crate::ledger::{ItemState, Subject};
 use crate::name::Name;
@@ -305,11 +306,6 @@ struct Wire {
     id: LogId,
 }
 
-#[derive(Deserialize)]
-struct Format {
-    leasehold_log: u64,
-}
-
 impl LogRecord {
     /// A record with what every record has.
     pub fn new(at: Duration, event: LogEvent, job: Name, id: LogId, holder: Holder) -> Self {
@@ -385,17 +381,13 @@ impl LogRecord {
 
     /// Decodes a body.
     pub fn decode(body: &[u8]) -> Result<Self, BadLog> {
-        if body.len() > LOG_BODY_MAX {
-            return Err(BadLog::Damaged);
-        }
-        let format: Format = serde_json::from_slice(body).map_err(|_| BadLog::Damaged)?;
-        if format.leasehold_log > FORMAT {
-            return Err(BadLog::Newer(format.leasehold_log));
-        }
-        let wire: Wire = serde_json::from_slice(body).map_err(|_| BadLog::Damaged)?;
-        if wire.leasehold_log < 1 || !additions::fits(wire.leasehold_log, &wire.more) {
-            return Err(BadLog::Damaged);
-        }
+        let wire = codec::decode(
+            body,
+            (LOG_BODY_MAX, FORMAT),
+            |wire: &Wire| (wire.leasehold_log, &wire.more),
+            BadLog::Newer,
+            |_| BadLog::Damaged,
+        )?;
         Ok(Self {
             at: Duration::from_millis(wire.ms),
             job: wire.job,

@@ -2,9 +2,10 @@
 //!
 //! Every store compares versions. A server that many clients share also checks that the rules could have made
 //! the new record from the old one, in case a client is faulty. The server does not know who asks, so within
-//! a lease it cannot tell a mistaken release from a right one. [`table`] has every stored state against every
-//! offer, for servers that run a copy of this rule.
+//! a lease it cannot tell a mistaken release from a right one. The feature `tables` has every stored state
+//! against every offer, for servers that run a copy of this rule.
 
+#[cfg(any(test, feature = "tables"))]
 mod table;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
+#[cfg(any(test, feature = "tables"))]
 pub use table::{PolicyCase, PolicyTable, table};
 
 use crate::ids::{Token, WriteId};

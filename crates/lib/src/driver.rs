@@ -49,7 +49,7 @@ pub trait ProtectedWork {
     fn tell(&mut self, event: &Event);
 }
 
-/// A session with its keeper, its alarm on the boot-time clock, and its inbox.
+/// A session with its store thread, its alarm on the boot-time clock, and its inbox.
 #[derive(Debug)]
 pub struct Driver {
     session: Session,
@@ -61,12 +61,12 @@ pub struct Driver {
     wake: Wake,
     inbox: Receiver<Input>,
     inputs: InputSender,
-    /// Requests of steps to the keeper, from other threads.
+    /// Requests of steps to the store thread, from other threads.
     steps: Receiver<StepTask>,
     step_sender: StepSender,
 }
 
-/// Sends requests of steps to a driver's keeper, from another thread.
+/// Sends requests of steps to a driver's store thread, from another thread.
 #[derive(Clone, Debug)]
 pub struct StepSender {
     steps: Sender<StepTask>,
@@ -110,7 +110,7 @@ impl InputSender {
 }
 
 impl Driver {
-    /// A session that is not started yet, and its keeper.
+    /// A session that is not started yet, and its store thread.
     pub fn new(
         plan: SessionPlan,
         mut store: Box<dyn Store>,
@@ -136,7 +136,7 @@ impl Driver {
         self.inputs.clone()
     }
 
-    /// Sends requests of steps to the keeper.
+    /// Sends requests of steps to the store thread.
     pub fn step_sender(&self) -> StepSender {
         self.step_sender.clone()
     }
@@ -218,7 +218,7 @@ impl Driver {
         outcome
     }
 
-    /// Gives a task to the keeper; gives the answer if there is one at once.
+    /// Gives a task to the store thread; gives the answer if there is one at once.
     fn give(&mut self, task: Task) -> Option<Input> {
         self.store_thread.give(task, self.job_lives)
     }
@@ -246,7 +246,7 @@ impl Driver {
         }
     }
 
-    /// Ends the keeper; waits for it, unless the outcome says that a store call may hang.
+    /// Ends the store thread; waits for it, unless the outcome says that a store call may hang.
     pub fn finish(self, outcome: &Outcome) {
         let may_hang = match outcome {
             Outcome::Busy(_) | Outcome::Granted(_) => false,

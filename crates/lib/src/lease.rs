@@ -163,7 +163,7 @@ impl LeaseRequest {
         self
     }
 
-    /// Leaves no line in the lease's record, so `leasehold history` does not show this lease.
+    /// Writes no record of the run log, so `leasehold history` does not show this lease.
     pub fn no_history(mut self) -> Self {
         self.history = false;
         self
@@ -266,6 +266,18 @@ struct Shared {
     stop_at: Option<BootTime>,
     lost: Option<StopReason>,
     released: Option<oneshot::Sender<Release>>,
+}
+
+impl Shared {
+    /// Fails once the lease may have expired.
+    fn check(&self) -> Result<(), Lost> {
+        let why = match (&self.lost, self.stop_at) {
+            (None, Some(at)) if clock::boot_time() < at => return Ok(()),
+            (Some(why), _) => why.clone(),
+            _ => StopReason::Deadline,
+        };
+        Err(Lost { why: Box::new(why) })
+    }
 }
 
 fn gone() -> Error {
@@ -381,14 +393,7 @@ impl Lease {
 
     /// Fails once the lease may have expired.
     pub fn check(&self) -> Result<(), Lost> {
-        let shared = lock(&self.shared);
-        if let Some(why) = shared.lost.clone() {
-            return Err(Lost { why: Box::new(why) });
-        }
-        match shared.stop_at {
-            Some(at) if clock::boot_time() < at => Ok(()),
-            _ => Err(Lost { why: Box::new(StopReason::Deadline) }),
-        }
+        lock(&self.shared).check()
     }
 
     /// Does the work while the lease is held, then releases the lease. If the lease is lost, the work is dropped
@@ -448,12 +453,7 @@ pub struct LeaseHandle {
 impl LeaseHandle {
     /// The fencing token. Fails once the lease may have expired.
     pub fn token(&self) -> Result<Token, Lost> {
-        let shared = lock(&self.shared);
-        match (&shared.lost, shared.stop_at) {
-            (None, Some(at)) if clock::boot_time() < at => Ok(self.granted.token),
-            (Some(why), _) => Err(Lost { why: Box::new(why.clone()) }),
-            _ => Err(Lost { why: Box::new(StopReason::Deadline) }),
-        }
+        lock(&self.shared).check().map(|()| self.granted.token)
     }
 
     /// The whole grant.

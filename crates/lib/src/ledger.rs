@@ -8,9 +8,9 @@ use std::time::Duration;
 use leasehold_core::ids::{Grant, WriteId};
 use leasehold_core::ledger::{
     Alive, Amended, Amending, Ending, Entry, FoundEntry, IfUnknown, ItemCall, ItemClaim, ItemNext,
-    ItemOpened, ItemRecorded, ItemRequest, ItemState, ItemVerdict, LeaseSeen, Opened, Opening, StepRecord,
-    StepStands, Subject, begin, finish, key_if_unknown, never_executed, slot_after_key, slot_follows,
-    step_done, step_stands,
+    ItemOpened, ItemRecorded, ItemRequest, ItemState, LeaseSeen, Opened, Opening, StepRecord, StepStands,
+    Subject, begin, finish, key_if_unknown, never_executed, slot_after_key, slot_follows, step_done,
+    step_stands,
 };
 use leasehold_core::name::Name;
 use leasehold_core::record::Holder;
@@ -116,14 +116,9 @@ pub fn peek(store: &mut dyn Store, item: &Item) -> Result<Option<Opened>, Failur
     // Whether another run is doing it is checked later, under the lease.
     let ask = item.ask(&entry.job, ItemClaim::nobody(&entry.claim, random::seed()));
     let found = FoundEntry { entry: &entry, age: stored.age };
-    Ok(match begin(Some(found), &ask, None, WriteId(random::seed())) {
-        ItemVerdict::Done => Some(Opened::Done(entry)),
-        ItemVerdict::Skipped => Some(Opened::Skipped(entry)),
-        ItemVerdict::Quarantined => Some(Opened::Quarantined(entry)),
-        // Only one that is recorded as unknown. One that says `started` is judged later, under the lease.
-        ItemVerdict::Unknown(seen, doubt) if seen == entry => Some(Opened::Unknown(seen, doubt)),
-        _ => None,
-    })
+    // One that says `started` asks for its lease, and one that is unknown and does not say so is written first.
+    let verdict = begin(Some(found), &ask, None, WriteId(random::seed()));
+    Ok(verdict.held_off(entry))
 }
 
 /// The record of an item; nothing if there is none, or it is unreadable.

@@ -1,11 +1,12 @@
-//! The keeper makes every store call of a session, on the thread `keeper`. So a call that hangs does not
-//! keep the main thread from stopping the job in time.
+//! The thread that makes every store call of a session. So a call that hangs does not keep the main thread
+//! from stopping the job in time.
 //!
 //! While no job runs there is nothing to stop. Then a store on this machine is called on the main thread,
-//! and a run that ends before its first renewal never starts the keeper's. The keeper decides nothing and
-//! holds no deadline.
+//! and a run that ends before its first renewal never starts this one. It decides nothing and holds no
+//! deadline.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::seen_tokens::SeenTokens;
 use crate::stores::{BatchWrite, Cas, Failure, FailureKind, Store, Stored};
 use crate::update::{Between, nothing};
 
-/// A task of the keeper. Tasks are done in order.
+/// A task of the store thread. Tasks are done in order.
 #[derive(Debug)]
 pub enum Task {
     /// A request of the session.
@@ -57,7 +58,7 @@ pub enum StepTask {
     },
 }
 
-/// The keeper's part that makes the calls.
+/// The part that makes the calls.
 struct Worker {
     store: Box<dyn Store>,
     memory: SeenTokens,
@@ -139,17 +140,16 @@ enum Place {
     Thread(Sender<Task>, Receiver<()>, JoinHandle<()>),
 }
 
-/// The keeper of one session.
+/// The store thread of one session.
 pub struct StoreThread {
-    /// Nothing only while it is being changed.
-    place: Option<Place>,
+    place: Place,
     /// The store is on this machine, so its calls are short.
     near: bool,
     log: LogWriter,
 }
 
 impl StoreThread {
-    /// A keeper without a thread yet; `reply` takes the answers of the thread.
+    /// Without a thread yet; `reply` takes the answers of the thread.
     pub fn new(
         store: Box<dyn Store>,
         memory: SeenTokens,
@@ -160,7 +160,7 @@ impl StoreThread {
         let near = store.facts().this_machine_only;
         Self {
             log: log.clone(),
-            place: Some(Place::Inline(Worker { store, memory, recorder, log }, Box::new(reply), Vec::new())),
+            place: Place::Inline(Worker { store, memory, recorder, log }, Box::new(reply), Vec::new()),
             near,
         }
     }
@@ -171,41 +171,31 @@ impl StoreThread {
         if let Task::Request(Request::Log(record)) = &work {
             self.log.begin(record);
         }
-        match self.place.take()? {
-            Place::Inline(worker, reply, mut notes) if job_lives && work.is_note() => {
+        match &mut self.place {
+            Place::Inline(_, _, notes) if job_lives && work.is_note() => {
                 notes.push(work);
-                self.place = Some(Place::Inline(worker, reply, notes));
                 None
             }
-            Place::Inline(mut worker, reply, notes) if self.near && !job_lives => {
-                notes.into_iter().for_each(|note| drop(worker.perform(note, &mut nothing)));
-                let answer = worker.perform(work, &mut nothing);
-                self.place = Some(Place::Inline(worker, reply, Vec::new()));
-                answer
+            Place::Inline(worker, _, notes) if self.near && !job_lives => {
+                notes.drain(..).for_each(|note| drop(worker.perform(note, &mut nothing)));
+                worker.perform(work, &mut nothing)
             }
-            Place::Inline(worker, reply, notes) => self.start_thread(worker, reply, notes, work),
-            Place::Thread(thread, ended, handle) => {
+            Place::Inline(..) => self.start_thread(work),
+            Place::Thread(thread, ..) => {
                 let _ = thread.send(work);
-                self.place = Some(Place::Thread(thread, ended, handle));
                 None
             }
         }
     }
 
-    /// Starts the thread `keeper`. If the system refuses, the task fails, and the next one tries again.
-    fn start_thread(
-        &mut self,
-        worker: Worker,
-        reply: SendInput,
-        notes: Vec<Task>,
-        work: Task,
-    ) -> Option<Input> {
+    /// Starts the thread. If the system refuses, the task fails, and the next one tries again.
+    fn start_thread(&mut self, work: Task) -> Option<Input> {
         let (sender, inbox) = mpsc::channel();
         let (parts, received) = mpsc::channel::<(Worker, SendInput)>();
         let (ending, ended) = mpsc::channel();
         // TLS and HTTP need a large stack; files do not.
         let stack = if self.near { 256 * 1024 } else { 4 * 1024 * 1024 };
-        let builder = thread::Builder::new().name("keeper".into()).stack_size(stack);
+        let builder = thread::Builder::new().name("store".into()).stack_size(stack);
         let spawned = builder.spawn(move || {
             let _ending: Sender<()> = ending;
             let Ok((mut worker, reply)) = received.recv() else { return };
@@ -220,25 +210,24 @@ impl StoreThread {
                 }
             }
         });
-        match spawned {
-            Ok(handle) => {
-                let _ = parts.send((worker, reply));
-                notes.into_iter().chain([work]).for_each(|work| drop(sender.send(work)));
-                self.place = Some(Place::Thread(sender, ended, handle));
-                None
-            }
-            Err(e) => {
-                self.place = Some(Place::Inline(worker, reply, notes));
-                work.refused(&format!("no thread could be started to call the store ({e})"))
-            }
+        let handle = match spawned {
+            Ok(handle) => handle,
+            Err(e) => return work.refused(&format!("no thread could be started to call the store ({e})")),
+        };
+        let before = mem::replace(&mut self.place, Place::Thread(sender.clone(), ended, handle));
+        if let Place::Inline(worker, reply, notes) = before {
+            let _ = parts.send((worker, reply));
+            notes.into_iter().for_each(|note| drop(sender.send(note)));
         }
+        let _ = sender.send(work);
+        None
     }
 
-    /// Ends the keeper after its tasks. Waits until they are done; if a call may hang, no longer than a record of the run
+    /// Ends the thread after its tasks. Waits until they are done; if a call may hang, no longer than a record of the run
     /// log may take.
     pub fn finish(self, may_hang: bool) {
         match self.place {
-            Some(Place::Thread(work, ended, thread)) => {
+            Place::Thread(work, ended, thread) => {
                 drop(work);
                 if may_hang {
                     let _ = ended.recv_timeout(LOG_PATIENCE);
@@ -247,10 +236,9 @@ impl StoreThread {
                     let _ = thread.join();
                 }
             }
-            Some(Place::Inline(mut worker, _, notes)) => {
+            Place::Inline(mut worker, _, notes) => {
                 notes.into_iter().for_each(|note| drop(worker.perform(note, &mut nothing)))
             }
-            None => {}
         }
     }
 }

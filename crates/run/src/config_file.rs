@@ -64,6 +64,16 @@ pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
     Err(BadFile(Explanation::of(format!("cannot read {}: {why}", path.display()))))
 }
 
+/// Whether two texts have the same values, these keys aside. Not if one of them cannot be read.
+pub fn agree_without(keys: &[&str], one: &str, other: &str) -> bool {
+    let rest = |text: &str| {
+        let mut table = toml::from_str::<toml::Table>(text).ok()?;
+        keys.iter().for_each(|key| drop(table.remove(*key)));
+        Some(table)
+    };
+    rest(one).is_some_and(|one| rest(other) == Some(one))
+}
+
 /// The line of a byte.
 fn line(text: &[u8], at: usize) -> usize {
     text[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1

@@ -89,8 +89,6 @@ pub struct RunOutcome {
     pub run_id: String,
     /// The outcome for the slot.
     pub slot: SlotOutcome,
-    /// The exit code.
-    pub exit: u8,
 }
 
 /// The outcome of a run for its slot.
@@ -277,7 +275,6 @@ mod tests {
             version: VERSION,
             run_id: "mac-1-a".into(),
             slot: SlotOutcome::Begun(Some(SlotRecord { state: ItemState::Failed, attempt: 2, failures: 1 })),
-            exit: 3,
         };
         let told = |send: &dyn Fn(OutcomeSender)| {
             let (ours, its) = Handed::pair().unwrap();

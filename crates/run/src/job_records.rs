@@ -142,7 +142,7 @@ pub enum JobNote {
     /// These slots were dropped.
     Dropped(DroppedRange),
     /// This slot was skipped.
-    WavedOff(Entry),
+    SlotSkipped(Entry),
     /// This slot was skipped, as were many before it in a row: something is wrong.
     Stuck(Subject),
     /// The run that started this slot never recorded how it ended.
@@ -173,7 +173,7 @@ impl JobNote {
                 count: Some(range.count),
                 ..new(LogEvent::Dropped)
             }),
-            Self::WavedOff(entry) => Some(LogRecord {
+            Self::SlotSkipped(entry) => Some(LogRecord {
                 reason: entry.ending.as_ref()?.reason.map(|reason| reason.word().into()),
                 lease: Some(entry.claim.lease.clone()),
                 token: Some(entry.claim.token),

@@ -23,12 +23,12 @@ use crate::messages::plan as say;
 /// Records are read from this many seconds before the time up to which the job is settled.
 const LOOK_BACK: i64 = 30 * 86_400;
 
-/// The outcomes that a person may have to look at, for `history --only`.
-const BAD_WORDS: &str = "failed,unknown,lost,killed";
+/// The outcomes that a person may have to look at.
+const BAD: [ItemState; 4] = [ItemState::Failed, ItemState::Unknown, ItemState::Lost, ItemState::Killed];
 
-/// Whether it is one of them.
-fn is_bad(state: ItemState) -> bool {
-    matches!(state, ItemState::Failed | ItemState::Unknown | ItemState::Lost | ItemState::Killed)
+/// The same for `history --only`.
+fn bad_words() -> String {
+    BAD.map(ItemState::word).join(",")
 }
 
 /// What is known of a job.
@@ -103,8 +103,8 @@ impl JobStatus {
                 let slots = if *slots == 1 { String::new() } else { say::overdue_slots(slots) };
                 say::overdue(HumanDuration(*late), slots)
             }
-            Self::Waiting(1) => say::one_waits(job, BAD_WORDS),
-            Self::Waiting(slots) => say::some_wait(slots, job, BAD_WORDS),
+            Self::Waiting(1) => say::one_waits(job, bad_words()),
+            Self::Waiting(slots) => say::some_wait(slots, job, bad_words()),
             Self::Fine => say::fine(),
         }
     }
@@ -191,12 +191,12 @@ fn standing(
     {
         return JobStatus::Overdue(late, slots);
     }
-    if let Some((_, state)) = recorded.last().filter(|(_, state)| is_bad(*state)) {
+    if let Some((_, state)) = recorded.last().filter(|(_, state)| BAD.contains(state)) {
         return JobStatus::Ended(*state);
     }
     // A scheduler looks at open slots again by itself.
     let waits = |entry: &Entry| at(entry).is_none_or(|at| !job_record.open.contains(&at));
-    match recorded.iter().filter(|(entry, state)| is_bad(*state) && waits(entry)).count() {
+    match recorded.iter().filter(|(entry, state)| BAD.contains(state) && waits(entry)).count() {
         0 => JobStatus::Fine,
         slots => JobStatus::Waiting(slots),
     }

@@ -112,9 +112,9 @@ fn carry_out(
     }
     fence::remember(&state, &ran.fences.sealed);
     warn_unremembered(&memory, &chosen, out);
-    if let (Some(item), Some(opened)) = (&spec.item, &ran.opened) {
-        item_args::check_recorded(opened, ran.recorded.as_ref(), item.if_unknown, out);
-        let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
+    if let (Some(item), Some(opened)) = (&spec.item, &ran.told.opened) {
+        item_args::check_recorded(opened, ran.told.recorded.as_ref(), item.if_unknown, out);
+        let recorded = ran.told.recorded.as_ref().or(opened.recorded.as_ref());
         let unnoted = opened.unnoted.iter().chain(recorded.iter().flat_map(|recorded| &recorded.unnoted));
         unnoted.for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
         if let Some((subject, other)) = &opened.other_store {

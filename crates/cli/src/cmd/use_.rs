@@ -9,6 +9,7 @@ use leasehold::doctor::{Depth, Progress};
 use leasehold::other_stores::{OtherStores, UnknownHere};
 use leasehold::state::{StateDir, write_private};
 use leasehold::stores::RemarkLevel;
+use leasehold_run::config_file::{Reader, agree_without};
 use serde_json::json;
 
 use super::{SlowStoreNotice, doctor, item_args::quoted, other_stores};
@@ -17,6 +18,9 @@ use crate::config::{self, Chosen, Missing};
 use crate::exit::{self, Failed};
 use crate::messages::use_store as say;
 use crate::out::Out;
+
+/// The keys that name a store.
+const STORE_KEYS: [&str; 2] = ["store", "store_file"];
 
 /// Examines and writes.
 pub fn run(flags: &Everywhere, args: &UseArgs, out: &Out) -> Result<u8, Failed> {
@@ -79,7 +83,7 @@ impl ConfigPlace {
         let (path, old) = configuration()?;
         config::check_user_config(&path, &old)?;
         let new = with_store(&old, &chosen.url);
-        if without_store(&new) != without_store(&old) || without_store(&new).is_none() {
+        if !agree_without(&STORE_KEYS, &old, &new) {
             let line = format!("store = {}", toml::Value::from(shown(&chosen.url)));
             return Err(say::not_changeable(path.display(), line));
         }
@@ -101,14 +105,15 @@ impl ConfigPlace {
 /// Warns of the leases on the store that was named before this one. Whether it was this store.
 fn warn_of_before(config: &Path, old: &str, chosen: &Chosen, state: &StateDir, out: &Out) -> bool {
     let embedded = embedded(&state.database());
-    let table = toml::from_str::<toml::Table>(old).unwrap_or_default();
-    let unnamed = !table.contains_key("store") && !table.contains_key("store_file");
-    let text = |key: &str| table.get(key).and_then(toml::Value::as_str);
-    let url = text("store").or((unnamed && state.database().exists()).then_some(embedded.as_str()));
-    let same = url == Some(chosen.url.as_str());
+    let reader = Reader::new(old, config);
+    let file = reader.file().ok();
+    let unnamed = file.as_ref().is_none_or(|file| !STORE_KEYS.iter().any(|key| file.has(key)));
+    let text = |key: &str| file.as_ref().and_then(|file| file.text(key).ok().flatten());
+    let url = text("store").or((unnamed && state.database().exists()).then(|| embedded.clone()));
+    let same = url.as_deref() == Some(chosen.url.as_str());
     match (url.filter(|_| !same), text("store_file")) {
         (Some(url), _) => {
-            let before = shown(url);
+            let before = shown(&url);
             let back = if url == embedded { EMBEDDED.into() } else { quoted(&before) };
             out.warn(&if is_masked(&before) {
                 say::before_masked(before, back)
@@ -202,19 +207,11 @@ fn configuration() -> Result<(PathBuf, String), Failed> {
     }
 }
 
-/// Everything in it but the store; `None` if it cannot be read.
-fn without_store(text: &str) -> Option<toml::Table> {
-    let mut table = toml::from_str::<toml::Table>(text).ok()?;
-    table.remove("store");
-    table.remove("store_file");
-    Some(table)
-}
-
 /// The configuration with this store, everything else as it was.
 fn with_store(old: &str, url: &str) -> String {
     let is_store = |line: &&str| {
         let key = line.split('=').next().unwrap_or("").trim();
-        key == "store" || key == "store_file"
+        STORE_KEYS.contains(&key)
     };
     let rest: Vec<&str> = old.lines().filter(|line| !is_store(line)).collect();
     let mut text = format!("store = {}\n", toml::Value::from(url));

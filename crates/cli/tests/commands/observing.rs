@@ -116,6 +116,20 @@ fn what_is_done_already_is_told_and_run() {
     }
 }
 
+/// Both record the same of a job that dies of KILL: it may have done anything.
+#[test]
+fn a_killed_job_is_recorded_as_by_a_run() {
+    let world = World::new();
+    let killed = |key: &str, observe: &[&str]| {
+        let job = ["--key", key, "--", "sh", "-c", "kill -9 $$"];
+        world.run(&[&["run", "site"], observe, &job].concat()).is(137, "");
+        world.run(&["--json", "history", key]).quiet().json()["outcome"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((killed("a", &["--observe"]), killed("b", &[])), ("killed".into(), "killed".into()));
+    let note = world.run(&["--json", "fence", "observed"]).is(0, "").json();
+    assert_eq!((&note["outcome"], &note["exit"]), (&"killed".into(), &137.into()));
+}
+
 /// However it stands, the job is run: without a lease, after a failure, where a person would be asked.
 #[test]
 fn whatever_the_record_says_it_is_run() {

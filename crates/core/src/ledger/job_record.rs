@@ -7,7 +7,7 @@
 //! for.
 
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,8 @@ use super::{
     Alive, BadEntry, Ending, Entry, FoundEntry, ItemClaim, ItemRequest, ItemState, ItemVerdict, LeaseSeen,
     SettleReason, Subject, begin,
 };
-use crate::additions::{self, Additions};
+use crate::additions::Additions;
+use crate::codec;
 use crate::ids::{Epoch, Grant, WriteId};
 use crate::name::Name;
 use crate::record::{Holder, LeaseRecord};
@@ -171,26 +172,17 @@ impl JobRecord {
 
     /// Decodes the record of any job.
     pub fn decode_any(body: &[u8]) -> Result<Self, BadEntry> {
-        #[derive(Deserialize)]
-        struct Format {
-            leasehold_job: u64,
-        }
-        let damaged = |why: String| BadEntry::Damaged(why);
-        if body.len() > BODY_MAX {
-            return Err(damaged(format!("{} bytes long", body.len())));
-        }
-        let format: Format = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        if format.leasehold_job > FORMAT {
-            return Err(BadEntry::Newer(format.leasehold_job));
-        }
-        let job_record: Self = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        let job_record = codec::decode(
+            body,
+            (BODY_MAX, FORMAT),
+            |record: &Self| (record.leasehold_job, &record.more),
+            BadEntry::Newer,
+            BadEntry::Damaged,
+        )?;
         let orderly = |range: &DroppedRange| range.first <= range.last && range.last <= job_record.settled;
         let comparable = job_record.leasehold_job == 1 || job_record.key.is_some();
-        if !additions::fits(job_record.leasehold_job, &job_record.more) {
-            return Err(damaged(additions::UNFIT.into()));
-        }
-        if job_record.leasehold_job < 1 || !comparable || !job_record.dropped.iter().all(orderly) {
-            return Err(damaged("its parts contradict each other".into()));
+        if !comparable || !job_record.dropped.iter().all(orderly) {
+            return Err(BadEntry::Damaged("its parts contradict each other".into()));
         }
         Ok(job_record)
     }

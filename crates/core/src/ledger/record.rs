@@ -1,7 +1,6 @@
 //! The record of an item, as stored: JSON that a person can read, decoded strictly.
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -10,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Ending, Entry, ItemClaim, ItemState, KEY_MAX, SettleReason, StepRecord, Subject};
 use crate::additions::{self, Additions};
+use crate::codec;
 use crate::ids::WriteId;
 use crate::name::Name;
 
@@ -82,12 +82,6 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// The format number alone. It is read first, so that a later version is recognised.
-#[derive(Deserialize)]
-struct Format {
-    leasehold_item: u64,
-}
-
 impl Entry {
     /// The bytes to store; none if they are too many.
     pub fn encode(&self) -> Option<Vec<u8>> {
@@ -121,22 +115,15 @@ impl Entry {
     /// Decodes the entry of any item. Everything unusual is refused.
     pub fn decode(body: &[u8]) -> Result<Self, BadEntry> {
         let damaged = |why: String| BadEntry::Damaged(why);
-        if body.len() > ENTRY_MAX {
-            return Err(damaged(format!("{} bytes long", body.len())));
-        }
-        let format: Format = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
-        if format.leasehold_item > FORMAT {
-            return Err(BadEntry::Newer(format.leasehold_item));
-        }
-        if format.leasehold_item < 1 {
-            return Err(damaged(format!("unknown format {}", format.leasehold_item)));
-        }
-        let mut wire: Wire = serde_json::from_slice(body).map_err(|e| damaged(e.to_string()))?;
+        let mut wire = codec::decode(
+            body,
+            (ENTRY_MAX, FORMAT),
+            |wire: &Wire| (wire.leasehold_item, &wire.more),
+            BadEntry::Newer,
+            BadEntry::Damaged,
+        )?;
         if wire.leasehold_item == 1 {
             wire.ending = wire.ending.map(|ending| from_format_1(wire.state, ending));
-        }
-        if !additions::fits(format.leasehold_item, &wire.more) {
-            return Err(damaged(additions::UNFIT.into()));
         }
         if matches!(&wire.item, Subject::Key(key) if key.is_empty() || key.len() > KEY_MAX) {
             return Err(damaged("its key is empty or too long".into()));

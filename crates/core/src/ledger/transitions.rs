@@ -78,6 +78,20 @@ pub enum Opened {
     },
 }
 
+impl ItemVerdict {
+    /// The result for a run that asked about this entry, if nothing is to be written or asked first.
+    pub fn held_off(self, found: Entry) -> Option<Opened> {
+        match self {
+            Self::Done => Some(Opened::Done(found)),
+            Self::Skipped => Some(Opened::Skipped(found)),
+            Self::InProgress => Some(Opened::InProgress(found)),
+            Self::Quarantined => Some(Opened::Quarantined(found)),
+            Self::Unknown(seen, doubt) if seen == found => Some(Opened::Unknown(found, doubt)),
+            Self::Begin(_) | Self::AskLease(..) | Self::Unknown(..) => None,
+        }
+    }
+}
+
 impl Opened {
     /// Whether our run has started the item.
     pub fn is_begun(&self) -> bool {
@@ -294,19 +308,15 @@ impl Opening {
                 }
             }
             (ItemVerdict::AskLease(lease, grant), _) => ItemNext::Call(ItemCall::ReadLease(lease, grant)),
-            (ItemVerdict::Unknown(entry, doubt), Some(found)) if entry == found => {
-                ItemNext::Done(Opened::Unknown(entry, doubt))
-            }
-            (ItemVerdict::Unknown(entry, doubt), _) => {
+            (ItemVerdict::Unknown(entry, doubt), found) if found.as_ref() != Some(&entry) => {
                 self.doing = Doing::Noting(doubt);
                 self.offer(entry)
             }
-            (ItemVerdict::Done, Some(found)) => ItemNext::Done(Opened::Done(found)),
-            (ItemVerdict::Skipped, Some(found)) => ItemNext::Done(Opened::Skipped(found)),
-            (ItemVerdict::InProgress, Some(found)) => ItemNext::Done(Opened::InProgress(found)),
-            (ItemVerdict::Quarantined, Some(found)) => ItemNext::Done(Opened::Quarantined(found)),
             // Without a record the rule always starts the item.
-            (_, None) => self.failed(update::busy()),
+            (verdict, found) => match found.and_then(|found| verdict.held_off(found)) {
+                Some(opened) => ItemNext::Done(opened),
+                None => self.failed(update::busy()),
+            },
         }
     }
 

@@ -3,7 +3,8 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
-use super::hold::{Held, Part, Renewal};
+use super::hold::{Held, Hold, Part, Renewal};
+use super::leave::How;
 use super::{
     Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Outcome, Phase, Reading, Request, RequestId,
     Session, Signal, Stage, Step, StopReason,
@@ -51,12 +52,6 @@ pub(super) struct Seek {
     waiting_told: bool,
     /// The holder that is reported if no lease is free, once one was met.
     busy: Option<Busy>,
-    /// When the claim first fell into doubt, if it is.
-    doubt_since: Option<BootTime>,
-    /// A claim's outcome is unknown; it may still be applied.
-    claim_open: bool,
-    /// The record that the last claim replaces, if it was held.
-    predecessor: Option<Box<LeaseRecord>>,
     part: Seeking,
 }
 
@@ -74,9 +69,16 @@ enum Seeking {
         unanswered: bool,
     },
     /// This machine is asked whether the holder is gone.
-    Probing { found: ReadLease, busy: Busy },
+    Probing {
+        found: ReadLease,
+        busy: Busy,
+        /// Since when a claim is in doubt that may still land here.
+        doubt_since: Option<BootTime>,
+    },
     /// The claim is being written, or read back.
     Claiming {
+        /// Since when it is in doubt, or one before it that may still land here.
+        doubt_since: Option<BootTime>,
         /// Why it got no answer, or a bad one, until it is known whether it landed.
         failed: Option<Failure>,
         /// When to read it back again, while no call is under way.
@@ -128,9 +130,6 @@ impl Seek {
             pauses: 0,
             waiting_told: false,
             busy: None,
-            doubt_since: None,
-            claim_open: false,
-            predecessor: None,
             part: Seeking::Reading { unanswered: false },
         }
     }
@@ -155,6 +154,13 @@ impl Seek {
     fn interrupted(&self) -> Option<Signal> {
         match self.part {
             Seeking::Claiming { interrupted, .. } => interrupted,
+            _ => None,
+        }
+    }
+
+    fn doubt_since(&self) -> Option<BootTime> {
+        match self.part {
+            Seeking::Claiming { doubt_since, .. } | Seeking::Probing { doubt_since, .. } => doubt_since,
             _ => None,
         }
     }
@@ -219,7 +225,7 @@ impl<R: Rules> Session<R> {
                 self.stage = Stage::Seeking(seek);
             }
             Err(failure) => {
-                let in_doubt = seek.claim_open;
+                let in_doubt = self.claim_may_land();
                 self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
             }
             // A claim of an earlier round may have landed since: look for it.
@@ -227,7 +233,7 @@ impl<R: Rules> Session<R> {
                 self.on_claim_read_back(seek, None, sent, Ok(reading), step);
             }
             Ok(reading) => match ReadLease::of(reading, &self.plan.leases[self.at], sent) {
-                Ok(found) => self.decide(seek, found, false, step),
+                Ok(found) => self.decide(seek, found, false, None, step),
                 Err(bad) => self.refuse(Refusal::Bad(bad), step),
             },
         }
@@ -238,10 +244,18 @@ impl<R: Rules> Session<R> {
         self.done(Outcome::NotStarted(NotStarted::Refused { lease, refusal }), step);
     }
 
-    /// Takes the lease if the rules allow it. `gone`: its holder is proved to be gone.
-    fn decide(&mut self, mut seek: Seek, found: ReadLease, gone: bool, step: &mut Step) {
+    /// Takes the lease if the rules allow it. `gone`: its holder is proved to be gone. `doubt_since`: since when a
+    /// claim is in doubt that may still land here.
+    fn decide(
+        &mut self,
+        mut seek: Seek,
+        found: ReadLease,
+        gone: bool,
+        doubt_since: Option<BootTime>,
+        step: &mut Step,
+    ) {
         if let Some(signal) = seek.interrupted() {
-            return self.done(interrupted(signal, seek.claim_open), step);
+            return self.done(interrupted(signal, self.claim_may_land()), step);
         }
         let LeaseChoice { lease, seen, watched } = self.plan.leases[self.at].clone();
         let claim = Claim {
@@ -265,13 +279,15 @@ impl<R: Rules> Session<R> {
         };
         match self.rules.acquire(&view, &claim) {
             ClaimDecision::Take(record) => {
-                seek.predecessor = found.record().filter(|r| r.hold.is_some()).cloned().map(Box::new);
-                seek.part = Seeking::Claiming { failed: None, again_at: None, interrupted: None };
+                let (failed, again_at, interrupted) = (None, None, None);
+                seek.part = Seeking::Claiming { doubt_since, failed, again_at, interrupted };
                 self.stage = Stage::Seeking(seek);
-                self.ask_write(record, found.stored.map(|(_, version)| version), None, step);
+                let (found, version) = found.stored.unzip();
+                let replaces = found.filter(|found| found.hold.is_some()).map(Box::new);
+                self.ask_write(record, version, replaces, None, step);
             }
             ClaimDecision::Refuse(refusal) => self.refuse(refusal, step),
-            ClaimDecision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, step),
+            ClaimDecision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, doubt_since, step),
         }
     }
 
@@ -281,6 +297,7 @@ impl<R: Rules> Session<R> {
         found: ReadLease,
         ends_in: Option<Duration>,
         probed: bool,
+        doubt_since: Option<BootTime>,
         step: &mut Step,
     ) {
         let Some((record, hold)) = found.record().and_then(|r| Some((r, r.hold.as_ref()?))) else {
@@ -308,7 +325,8 @@ impl<R: Rules> Session<R> {
         match hold.lock.clone() {
             Some(lock) if !probed => {
                 step.store(Request::Probe { grant: hold.grant, run: record.holder.run.clone(), lock });
-                self.stage = Stage::Seeking(Seek { part: Seeking::Probing { found, busy }, ..seek });
+                let part = Seeking::Probing { found, busy, doubt_since };
+                self.stage = Stage::Seeking(Seek { part, ..seek });
             }
             _ => self.on_busy(seek, found, busy, step),
         }
@@ -330,15 +348,16 @@ impl<R: Rules> Session<R> {
             stage => return self.stage = stage,
         };
         match core::mem::replace(&mut seek.part, Seeking::Reading { unanswered: false }) {
-            Seeking::Probing { found, .. } if gone => self.decide(seek, found, true, step),
-            Seeking::Probing { found, busy } => self.on_busy(seek, found, busy, step),
+            Seeking::Probing { found, doubt_since, .. } if gone => {
+                self.decide(seek, found, true, doubt_since, step);
+            }
+            Seeking::Probing { found, busy, .. } => self.on_busy(seek, found, busy, step),
             part => self.stage = Stage::Seeking(Seek { part, ..seek }),
         }
     }
 
     /// Tries the next lease of the list, waits, or gives up.
     fn on_busy(&mut self, mut seek: Seek, found: ReadLease, busy: Busy, step: &mut Step) {
-        seek.doubt_since = None;
         if self.at + 1 < self.plan.leases.len() {
             self.at += 1;
             return self.look(seek, step);
@@ -395,20 +414,26 @@ impl<R: Rules> Session<R> {
         let failure = match result {
             Cas::Written { version, store_time } => {
                 let attempt = self.attempts.iter().find(|a| a.write == record.write);
-                let from = attempt.map_or(step.now, |a| self.rules.counts_from(a, step.now));
+                let from = attempt.map_or(step.now, |a| self.rules.counts_from(a));
                 return self.on_granted(seek, record, version, from, store_time, step);
             }
             Cas::Conflict => conflict_without_change(),
             Cas::Unknown(failure) => {
-                seek.claim_open |= failure.landed == Landed::Maybe;
+                let attempt = self.attempts.iter_mut().find(|a| a.write == record.write);
+                attempt.into_iter().for_each(|a| a.in_doubt = failure.landed == Landed::Maybe);
                 failure
             }
         };
-        seek.doubt_since.get_or_insert(step.now);
+        let doubt_since = seek.doubt_since().or(Some(step.now));
         let (failed, interrupted) = (Some(failure), seek.interrupted());
-        seek.part = Seeking::Claiming { failed, again_at: None, interrupted };
+        seek.part = Seeking::Claiming { doubt_since, failed, again_at: None, interrupted };
         self.stage = Stage::Seeking(seek);
         self.ask_read(step);
+    }
+
+    /// The outcome of a claim is unknown: it may still land, on this lease or an earlier one of the list.
+    fn claim_may_land(&self) -> bool {
+        self.attempts.iter().any(|a| a.in_doubt)
     }
 
     /// A claim on the lease that is being tried was sent, and may still land.
@@ -419,7 +444,7 @@ impl<R: Rules> Session<R> {
     /// The lease was read after a claim that was not confirmed. `failed`: why, on the first look after it.
     fn on_claim_read_back(
         &mut self,
-        mut seek: Seek,
+        seek: Seek,
         failed: Option<Failure>,
         sent: BootTime,
         result: Result<Reading, Failure>,
@@ -433,28 +458,25 @@ impl<R: Rules> Session<R> {
             Ok(found) => found,
             Err(bad) => return self.refuse(Refusal::Bad(bad), step),
         };
-        let earliest = self.attempts.iter().find(|a| a.at == self.at).map_or(step.now, |a| a.sent);
-        let write = found.record().map(|r| r.write);
-        rules::prune(&mut self.attempts, self.at, found.stored.as_ref().map(|(_, version)| version), write);
         if let Some((record, version)) = &found.stored
             && let ReadBack::Ours { from, .. } = self.rules.settle(record, self.plan.grant, &self.attempts)
         {
             // If another process rewrote our new record (to ask us to stop, say), count from our first try.
-            let (record, version, from) = (record.clone(), version.clone(), from.unwrap_or(earliest));
+            let first = self.attempts.iter().find(|a| a.at == self.at).map_or(step.now, |a| a.sent);
+            let (record, version, from) = (record.clone(), version.clone(), from.unwrap_or(first));
             return self.on_granted(seek, record, version, from, None, step);
         }
+        let write = found.record().map(|r| r.write);
+        rules::prune(&mut self.attempts, self.at, found.stored.as_ref().map(|(_, version)| version), write);
         // Nothing changed since our claim. It failed, is still under way, or was refused although nothing
         // changed. A store that can be read but not written (a full disk, a missing right, a guard) must not
         // be asked without end.
         if let Some(failure) = failed.filter(|_| self.may_land_here()) {
             return self.on_claim_still_in_doubt(seek, None, failure, step);
         }
-        if !self.may_land_here() {
-            seek.doubt_since = None;
-        }
-        seek.claim_open &= !self.attempts.is_empty();
         // Not ours: decide on this reading as on a first one.
-        self.decide(seek, found, false, step);
+        let doubt_since = seek.doubt_since().filter(|_| self.may_land_here());
+        self.decide(seek, found, false, doubt_since, step);
     }
 
     /// The store did not confirm a claim: try again for a while if that may help, then give up. A claim that
@@ -466,14 +488,15 @@ impl<R: Rules> Session<R> {
         failure: Failure,
         step: &mut Step,
     ) {
-        let since = *seek.doubt_since.get_or_insert(step.now);
+        let since = seek.doubt_since().unwrap_or(step.now);
         if failure.kind != FailureKind::Unreachable || step.now >= since.plus(self.plan.timing.timeout) {
-            let in_doubt = seek.claim_open;
+            let in_doubt = self.claim_may_land();
             return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
         }
         seek.pauses += 1;
         let again_at = Some(step.now.plus(backoff(seek.pauses, self.ids.fresh())));
-        seek.part = Seeking::Claiming { failed, again_at, interrupted: seek.interrupted() };
+        let (doubt_since, interrupted) = (Some(since), seek.interrupted());
+        seek.part = Seeking::Claiming { doubt_since, failed, again_at, interrupted };
         self.stage = Stage::Seeking(seek);
     }
 
@@ -482,7 +505,7 @@ impl<R: Rules> Session<R> {
     pub(super) fn on_early_signal(&mut self, mut seek: Seek, signal: Signal, step: &mut Step) {
         match &mut seek.part {
             Seeking::Claiming { interrupted, .. } if signal.ends() => *interrupted = Some(signal),
-            _ if signal.ends() => return self.done(interrupted(signal, seek.claim_open), step),
+            _ if signal.ends() => return self.done(interrupted(signal, self.claim_may_land()), step),
             _ => {}
         }
         self.stage = Stage::Seeking(seek);
@@ -502,35 +525,36 @@ impl<R: Rules> Session<R> {
             step.tell(Event::EpochChanged);
         }
         self.attempts.retain(|a| a.at == self.at);
+        // If another process rewrote our new record, the last of our claims is the one that landed.
+        let landed = self.attempts.iter().find(|a| a.write == record.write).or(self.attempts.last());
+        let replaced = landed.and_then(|a| a.replaces.clone());
         rules::prune(&mut self.attempts, self.at, Some(&version), Some(record.write));
         let granted = self.granted(&record);
         step.tell(Event::Granted(granted.clone()));
         // This comes first, so that this host knows the token before the job starts. A slow disk delays the
         // start, and a start that comes too late does not happen.
         step.store(Request::Remember { lease: record.lease.clone(), seen: Some(seen), watched: None });
-        let predecessor = seek.predecessor.as_deref();
-        let log = predecessor.and_then(|taken| self.plan.log.taken_over(taken, step.wall));
-        let lock = predecessor.and_then(|taken| taken.hold.as_ref()).filter(|hold| hold.lock.is_some());
+        let replaced = replaced.as_deref();
+        let log = replaced.and_then(|taken| self.plan.log.taken_over(taken, step.wall));
+        let lock = replaced.and_then(|taken| taken.hold.as_ref()).filter(|hold| hold.lock.is_some());
         let requests = [lock.map(|hold| Request::Discard(hold.grant)), log.map(Request::Log)];
         let afterwards = requests.into_iter().flatten().map(Effect::Store);
         let revoked = record.hold.as_ref().is_some_and(|h| h.revoke);
         let revoked = revoked.then_some(Outcome::Lost { why: StopReason::Revoked, status: None });
-        let held = Held {
-            record,
-            version,
-            confirmed: from,
-            renewal: Renewal::Due { at: from.plus(self.plan.timing.heartbeat), retries: 0 },
-            doubt: false,
-            store_clock: store_time.map(|t| (t, from)),
-            part: Part::Sealing { interrupted: None },
-        };
+        let hold = Hold { record, version, confirmed: from, doubt: false, lost: false };
         if let Some(unstarted) = seek.interrupted().map(|signal| interrupted(signal, false)).or(revoked) {
             step.out.extend(afterwards);
-            self.leave_unstarted(held, unstarted, None, step);
+            self.leave_unstarted(hold, How::Unstarted(unstarted), None, step);
         } else if self.plan.by_hand {
             step.out.extend(afterwards);
-            self.hand_over(held, granted, from, step);
+            self.hand_over(hold, granted, step);
         } else {
+            let held = Held {
+                hold,
+                renewal: Renewal::Due { at: from.plus(self.plan.timing.heartbeat), retries: 0 },
+                store_clock: store_time.map(|t| (t, from)),
+                part: Part::Sealing { interrupted: None },
+            };
             if self.plan.seal {
                 self.stage = Stage::Holding(held);
                 step.push(Effect::Seal(granted));
@@ -542,11 +566,11 @@ impl<R: Rules> Session<R> {
     }
 
     /// Hands over a lease that was taken by hand, with what is left of its TTL: an answer can come late.
-    fn hand_over(&mut self, held: Held, granted: Granted, from: BootTime, step: &mut Step) {
-        let ttl = granted.ttl.saturating_sub(step.now.since(from));
+    fn hand_over(&mut self, hold: Hold, granted: Granted, step: &mut Step) {
+        let ttl = granted.ttl.saturating_sub(step.now.since(hold.confirmed));
         if ttl.is_zero() {
             let late = Outcome::Lost { why: StopReason::Deadline, status: None };
-            return self.leave_unstarted(held, late, None, step);
+            return self.leave_unstarted(hold, How::Unstarted(late), None, step);
         }
         self.done(Outcome::Granted(Granted { ttl, ..granted }), step);
     }

@@ -5,11 +5,10 @@ use alloc::string::String;
 use core::time::Duration;
 
 use super::acquire::{backoff, interrupted};
-use super::leave::{LeftHold, Releasing};
+use super::leave::How;
 use super::stop::{OrderedStop, StartedJob};
 use super::{
-    Effect, Event, NotStarted, Outcome, Phase, Reading, Release, Request, Session, Signal, Stage, Step,
-    StopReason,
+    Effect, Event, NotStarted, Outcome, Phase, Reading, Request, Session, Signal, Stage, Step, StopReason,
 };
 use crate::ledger::{ItemOpened, Opened};
 use crate::record::LeaseRecord;
@@ -19,14 +18,22 @@ use crate::time::BootTime;
 
 /// A lease that this session got.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Held {
+pub(super) struct Hold {
     pub record: LeaseRecord,
     pub version: Version,
     /// The lease lasts its TTL from this instant, or longer.
     pub confirmed: BootTime,
-    pub renewal: Renewal,
     /// A write may have landed or not: read back before writing again.
     pub doubt: bool,
+    /// Another run has the lease, or its record is gone: nothing more may be written.
+    pub lost: bool,
+}
+
+/// A lease that is kept: for its job, or until that has started.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub hold: Hold,
+    pub renewal: Renewal,
     /// The store's clock at the last confirmed write, if it has one, and when that write was sent.
     pub store_clock: Option<(Duration, BootTime)>,
     pub part: Part,
@@ -37,10 +44,8 @@ pub(super) struct Held {
 pub(super) enum Renewal {
     /// The next store call is due at `at`, after `retries` calls that did not renew.
     Due { at: BootTime, retries: u32 },
-    /// No more: the deadline has passed, or the lease is revoked.
+    /// No more: the deadline has passed, or the lease is revoked or lost.
     Over,
-    /// Another run has the lease, or its record is gone: nothing more may be written.
-    Lost,
 }
 
 /// The phase under the lease, with its data.
@@ -58,10 +63,6 @@ pub(super) enum Part {
     Napping(StartedJob, BootTime),
     /// The job is being ended.
     Stopping(StartedJob, OrderedStop),
-    /// The end of the item is being recorded, at most until then.
-    Recording(LeftHold, BootTime),
-    /// The lease is being given back.
-    Releasing(LeftHold, Releasing),
 }
 
 impl Part {
@@ -73,42 +74,30 @@ impl Part {
             Self::Running(_) => Phase::Running,
             Self::Napping(..) => Phase::Napping,
             Self::Stopping(..) => Phase::Stopping,
-            Self::Recording(..) => Phase::Recording,
-            Self::Releasing(..) => Phase::Releasing,
         }
     }
 
-    /// Why the job is being ended, or was ended.
+    /// Why the job is being ended.
     pub(super) fn stopped(&self) -> Option<&StopReason> {
         match self {
             Self::Stopping(_, stop) => Some(&stop.why),
-            Self::Recording(left, _) | Self::Releasing(left, _) => left.stopped(),
             _ => None,
         }
-    }
-
-    /// Whether the lease is renewed: nothing is being given back yet.
-    pub(super) fn renews(&self) -> bool {
-        !matches!(self, Self::Recording(..) | Self::Releasing(..))
     }
 }
 
 impl<R: Rules> Session<R> {
     pub(super) fn on_sealed(&mut self, result: Result<(), String>, step: &mut Step) {
         let (held, signal) = match self.leave_stage() {
-            Stage::Holding(held) => match held.part {
-                Part::Sealing { interrupted } => (held, interrupted),
-                _ => return self.stage = Stage::Holding(held),
-            },
+            Stage::Holding(held @ Held { part: Part::Sealing { interrupted }, .. }) => (held, interrupted),
             stage => return self.stage = stage,
         };
         match (result, signal) {
-            (_, Some(signal)) => self.leave_unstarted(held, interrupted(signal, false), None, step),
-            (Err(why), None) => {
-                // `release` is filled in when it is known.
-                let seal = NotStarted::Seal { why, release: Release::Unconfirmed };
-                self.leave_unstarted(held, Outcome::NotStarted(seal), None, step);
+            (_, Some(signal)) => {
+                let how = How::Unstarted(interrupted(signal, false));
+                self.leave_unstarted(held.hold, how, None, step);
             }
+            (Err(why), None) => self.leave_unstarted(held.hold, How::Unsealed(why), None, step),
             (Ok(()), None) => self.open_item(held, step),
         }
     }
@@ -118,21 +107,21 @@ impl<R: Rules> Session<R> {
         if self.plan.item.is_none() {
             return self.start_job(held, step);
         }
-        step.store(Request::OpenItem(self.granted(&held.record)));
+        step.store(Request::OpenItem(self.granted(&held.hold.record)));
         self.stage = Stage::Holding(Held { part: Part::Opening { interrupted: None }, ..held });
     }
 
     pub(super) fn on_item_opened(&mut self, opened: Box<ItemOpened>, step: &mut Step) {
+        let late = self.hold().is_some();
         let (held, signal) = match self.leave_stage() {
-            Stage::Holding(held) => match held.part {
-                Part::Opening { interrupted } => (held, interrupted),
+            Stage::Holding(held @ Held { part: Part::Opening { interrupted }, .. }) => (held, interrupted),
+            stage => {
                 // This comes too late to matter, but is reported.
-                _ => {
+                if late {
                     step.tell(Event::ItemOpened(opened));
-                    return self.stage = Stage::Holding(held);
                 }
-            },
-            stage => return self.stage = stage,
+                return self.stage = stage;
+            }
         };
         let (ours, to_start) = (opened.is_ours(), opened.is_to_start());
         let skipped = opened.held_off().and_then(Opened::skip_word);
@@ -143,8 +132,8 @@ impl<R: Rules> Session<R> {
                 let unstarted =
                     signal.map_or(Outcome::NotStarted(NotStarted::Item), |s| interrupted(s, false));
                 match ours {
-                    true => self.take_back(held, unstarted, step),
-                    false => self.leave_unstarted(held, unstarted, skipped, step),
+                    true => self.take_back(held.hold, unstarted, step),
+                    false => self.leave_unstarted(held.hold, How::Unstarted(unstarted), skipped, step),
                 }
             }
         }
@@ -153,17 +142,17 @@ impl<R: Rules> Session<R> {
     /// Checks the time before the job is started: a grant can arrive late. If so little time is left that one
     /// lost answer would end the job, it starts after a renewal.
     fn start_job(&mut self, mut held: Held, step: &mut Step) {
-        let by = self.stop_time(&held);
+        let by = self.stop_time(&held.hold);
         if step.now >= by {
             let late = Outcome::Lost { why: StopReason::Deadline, status: None };
-            return self.take_back(held, late, step);
+            return self.take_back(held.hold, late, step);
         }
         if by.since(step.now) < self.plan.timing.least_to_start() {
             held.part = Part::Starting;
             held.renew_now(step);
         } else {
             held.part = Part::Running(StartedJob::new(step.now));
-            step.push(Effect::Start { granted: self.granted(&held.record), by });
+            step.push(Effect::Start { granted: self.granted(&held.hold.record), by });
         }
         self.stage = Stage::Holding(held);
     }
@@ -172,54 +161,41 @@ impl<R: Rules> Session<R> {
         if !matches!(held.renewal, Renewal::Due { at, .. } if step.now >= at) {
             return self.stage = Stage::Holding(held);
         }
-        if held.doubt {
+        if held.hold.doubt {
             self.ask_read(step);
-        } else if !matches!(held.part, Part::Napping(..)) && step.now >= self.stop_time(&held) {
+        } else if !matches!(held.part, Part::Napping(..)) && step.now >= self.stop_time(&held.hold) {
             // Never past the deadline, except for a frozen job after a nap.
             held.renewal = Renewal::Over;
         } else {
             let write = self.fresh_write();
-            let renewed = self.rules.renew(&held.record, write);
-            self.ask_write(renewed, Some(held.version.clone()), None, step);
+            let renewed = self.rules.renew(&held.hold.record, write);
+            self.ask_write(renewed, Some(held.hold.version.clone()), None, None, step);
         }
         self.stage = Stage::Holding(held);
     }
 
-    /// A renewal or a release was answered.
+    /// A renewal was answered.
     pub(super) fn on_written(&mut self, mut held: Held, record: LeaseRecord, result: Cas, step: &mut Step) {
-        match held.part {
-            Part::Releasing(..) => return self.on_release_written(held, record, result, step),
-            // A renewal was under way when the job ended. If it is in doubt, it is read back before the
-            // release.
-            Part::Recording(..) => {
-                match result {
-                    Cas::Written { version, .. } => self.adopt(&mut held, record, version),
-                    Cas::Conflict | Cas::Unknown(_) => held.doubt = true,
-                }
-                return self.stage = Stage::Holding(held);
-            }
-            _ => {}
-        }
         match result {
             Cas::Written { version, store_time } => {
                 let sent = self.attempts.iter().find(|a| a.write == record.write);
-                let from = sent.map(|a| self.rules.counts_from(a, step.now));
-                self.adopt(&mut held, record, version);
+                let from = sent.map(|a| self.rules.counts_from(a));
+                self.adopt(&mut held.hold, record, version);
                 return self.confirm(held, from, store_time, step);
             }
             Cas::Conflict => {}
-            Cas::Unknown(failure) => self.tell_failed(&held, &failure, step),
+            Cas::Unknown(failure) => self.tell_failed(&held.hold, &failure, step),
         }
-        held.doubt = true;
+        held.hold.doubt = true;
         self.stage = Stage::Holding(held);
         self.ask_read(step);
     }
 
-    pub(super) fn adopt(&mut self, held: &mut Held, record: LeaseRecord, version: Version) {
+    pub(super) fn adopt(&mut self, hold: &mut Hold, record: LeaseRecord, version: Version) {
         rules::prune(&mut self.attempts, self.at, Some(&version), Some(record.write));
-        held.record = record;
-        held.version = version;
-        held.doubt = false;
+        hold.record = record;
+        hold.version = version;
+        hold.doubt = false;
     }
 
     /// The lease is still ours: moves the deadline, never back, and checks the store's clock against ours.
@@ -231,9 +207,9 @@ impl<R: Rules> Session<R> {
         step: &mut Step,
     ) {
         let timing = self.plan.timing;
-        let fresh = from.is_some_and(|from| from > held.confirmed);
+        let fresh = from.is_some_and(|from| from > held.hold.confirmed);
         if let (Some(from), true) = (from, fresh) {
-            held.confirmed = from;
+            held.hold.confirmed = from;
             held.renewal = Renewal::Due { at: from.plus(timing.heartbeat), retries: 0 };
             step.tell(Event::Renewed);
         } else if from.is_none() {
@@ -254,7 +230,7 @@ impl<R: Rules> Session<R> {
             }
         }
         match held.part {
-            Part::Napping(running, _) if step.now < timing.stop_at(held.confirmed) => {
+            Part::Napping(running, _) if step.now < timing.stop_at(held.hold.confirmed) => {
                 held.part = Part::Running(running);
                 step.push(Effect::Thaw);
                 step.tell(Event::Resumed);
@@ -273,28 +249,18 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    fn tell_failed(&self, held: &Held, failure: &Failure, step: &mut Step) {
-        let left = self.stop_time(held).since(step.now);
+    fn tell_failed(&self, hold: &Hold, failure: &Failure, step: &mut Step) {
+        let left = self.stop_time(hold).since(step.now);
         step.tell(Event::RenewFailed { message: failure.message.clone(), left });
     }
 
-    /// The lease was read after a write that was not confirmed.
+    /// The lease was read after a renewal that was not confirmed.
     pub(super) fn on_read_back(&mut self, mut held: Held, result: Result<Reading, Failure>, step: &mut Step) {
-        let found = self.decode_reading(result);
-        match held.part {
-            Part::Releasing(..) => return self.on_release_read_back(held, found, step),
-            // The release reads it again.
-            Part::Recording(..) => {
-                held.doubt = true;
-                return self.stage = Stage::Holding(held);
-            }
-            _ => {}
-        }
-        let (found, version) = match found {
+        let (found, version) = match self.decode_reading(result) {
             Ok(Some(found)) => found,
             Ok(None) => return self.lose(held, StopReason::Gone, step),
             Err(failure) => {
-                self.tell_failed(&held, &failure, step);
+                self.tell_failed(&held.hold, &failure, step);
                 self.retry(&mut held, 2, step);
                 return self.stage = Stage::Holding(held);
             }
@@ -306,7 +272,7 @@ impl<R: Rules> Session<R> {
             }
             ReadBack::NotOurs => self.lose(held, StopReason::Gone, step),
             ReadBack::Ours { from, revoked } => {
-                self.adopt(&mut held, found, version);
+                self.adopt(&mut held.hold, found, version);
                 if revoked {
                     // The deadline stays: the job is stopped now.
                     held.renewal = Renewal::Over;
@@ -319,7 +285,7 @@ impl<R: Rules> Session<R> {
 
     /// Our lease's record, if there is one. A record that we cannot decode is a failure that may pass; it
     /// does not prove that the lease is lost.
-    fn decode_reading(
+    pub(super) fn decode_reading(
         &self,
         result: Result<Reading, Failure>,
     ) -> Result<Option<(LeaseRecord, Version)>, Failure> {
@@ -329,24 +295,22 @@ impl<R: Rules> Session<R> {
         Ok(Some((record, stored.version)))
     }
 
-    fn lose(&mut self, held: Held, why: StopReason, step: &mut Step) {
-        self.stop_job(Held { renewal: Renewal::Lost, ..held }, why, step);
+    fn lose(&mut self, mut held: Held, why: StopReason, step: &mut Step) {
+        held.hold.lost = true;
+        self.stop_job(Held { renewal: Renewal::Over, ..held }, why, step);
     }
 
     pub(super) fn next_hold_deadline(&self, held: &Held) -> Option<BootTime> {
         let renewal = match held.renewal {
-            Renewal::Due { at, .. } if held.part.renews() && self.pending.is_none() => Some(at),
+            Renewal::Due { at, .. } if self.pending.is_none() => Some(at),
             _ => None,
         };
-        [renewal, self.next_stop_deadline(held)].into_iter().flatten().min()
+        let stop = self.next_stop_deadline(held);
+        Some(renewal.map_or(stop, |at| at.min(stop)))
     }
 }
 
 impl Held {
-    pub(super) fn is_lost(&self) -> bool {
-        self.renewal == Renewal::Lost
-    }
-
     pub(super) fn renew_now(&mut self, step: &Step) {
         if let Renewal::Due { at, .. } = &mut self.renewal {
             *at = step.now;

@@ -32,7 +32,9 @@ use crate::run_log::LogRecord;
 use crate::store::{Cas, Failure, FailureKind, Version};
 use crate::time::{BootTime, Now};
 use acquire::Seek;
-use hold::Held;
+use hold::{Held, Hold};
+pub use leave::NEAR_PATIENCE;
+use leave::{LeftHold, Releasing};
 pub use types::*;
 
 /// The machine has slept if boot time has gained more than this on awake time.
@@ -76,8 +78,11 @@ enum Stage {
     New,
     /// Looking, Probing, Taking.
     Seeking(Seek),
-    /// From Sealing to Releasing.
+    /// From Sealing to Stopping.
     Holding(Held),
+    /// The end of the item is being recorded, at most until then.
+    Recording(LeftHold, BootTime),
+    Releasing(LeftHold, Releasing),
     Over,
 }
 
@@ -205,37 +210,42 @@ impl<R: Rules> Session<R> {
             Stage::New => Phase::New,
             Stage::Seeking(seek) => seek.phase(),
             Stage::Holding(held) => held.part.phase(),
+            Stage::Recording(..) => Phase::Recording,
+            Stage::Releasing(..) => Phase::Releasing,
             Stage::Over => Phase::Over,
+        }
+    }
+
+    fn hold(&self) -> Option<&Hold> {
+        match &self.stage {
+            Stage::Holding(held) => Some(&held.hold),
+            Stage::Recording(left, _) | Stage::Releasing(left, _) => Some(&left.hold),
+            Stage::New | Stage::Seeking(_) | Stage::Over => None,
         }
     }
 
     /// The record we hold, as last confirmed.
     pub fn record(&self) -> Option<&LeaseRecord> {
-        match &self.stage {
-            Stage::Holding(held) if !held.is_lost() => Some(&held.record),
-            _ => None,
-        }
+        self.hold().filter(|hold| !hold.lost).map(|hold| &hold.record)
     }
 
     /// When the session starts to stop the job unless a renewal is confirmed (`D`).
     pub fn stop_at(&self) -> Option<BootTime> {
-        match &self.stage {
-            Stage::Holding(held) => Some(self.stop_time(held)),
-            _ => None,
-        }
+        self.hold().map(|hold| self.stop_time(hold))
     }
 
     /// Why the session ends the job, or has ended it.
     pub fn stopped(&self) -> Option<&StopReason> {
         match &self.stage {
             Stage::Holding(held) => held.part.stopped(),
-            _ => None,
+            Stage::Recording(left, _) | Stage::Releasing(left, _) => left.stopped(),
+            Stage::New | Stage::Seeking(_) | Stage::Over => None,
         }
     }
 
     /// `D` of a lease that we hold.
-    fn stop_time(&self, held: &Held) -> BootTime {
-        self.plan.timing.stop_at(held.confirmed)
+    fn stop_time(&self, hold: &Hold) -> BootTime {
+        self.plan.timing.stop_at(hold.confirmed)
     }
 
     /// The call under way, if this is its answer. Answers to calls that were given up are ignored.
@@ -270,16 +280,19 @@ impl<R: Rules> Session<R> {
         self.ask(What::Read, Op::Read, step);
     }
 
-    /// Writes the lease, and with it a record of the run log if there is one.
+    /// Writes the lease. `replaces`: the hold that this claim takes over. `log`: a record of the run log that is
+    /// written with it.
     fn ask_write(
         &mut self,
         record: LeaseRecord,
         expected: Option<Version>,
+        replaces: Option<Box<LeaseRecord>>,
         log: Option<Box<LogRecord>>,
         step: &mut Step,
     ) {
         let (at, write, sent) = (self.at, record.write, step.now);
-        self.attempts.push(Attempt { at, write, sent, expected: expected.clone() });
+        let in_doubt = false;
+        self.attempts.push(Attempt { at, write, sent, expected: expected.clone(), replaces, in_doubt });
         let op = Op::Cas { expected, write, body: record.encode(), log };
         self.ask(What::Write(record), op, step);
     }
@@ -298,6 +311,12 @@ impl<R: Rules> Session<R> {
         match self.leave_stage() {
             Stage::Seeking(seek) => self.on_lease_read(seek, pending.sent, result, step),
             Stage::Holding(held) => self.on_read_back(held, result, step),
+            // The release reads it again.
+            Stage::Recording(mut left, until) => {
+                left.hold.doubt = true;
+                self.stage = Stage::Recording(left, until);
+            }
+            Stage::Releasing(left, releasing) => self.on_release_read_back(left, releasing, result, step),
             stage => self.stage = stage,
         }
     }
@@ -307,6 +326,17 @@ impl<R: Rules> Session<R> {
         match self.leave_stage() {
             Stage::Seeking(seek) => self.on_claim_written(seek, record, result, step),
             Stage::Holding(held) => self.on_written(held, record, result, step),
+            // A renewal was under way when the job ended. If it is in doubt, it is read back before the release.
+            Stage::Recording(mut left, until) => {
+                match result {
+                    Cas::Written { version, .. } => self.adopt(&mut left.hold, record, version),
+                    Cas::Conflict | Cas::Unknown(_) => left.hold.doubt = true,
+                }
+                self.stage = Stage::Recording(left, until);
+            }
+            Stage::Releasing(left, releasing) => {
+                self.on_release_written(left, releasing, record, result, step);
+            }
             stage => self.stage = stage,
         }
     }
@@ -336,7 +366,7 @@ impl<R: Rules> Session<R> {
         }
         match self.leave_stage() {
             Stage::Seeking(seek) => self.look_if_due(seek, step),
-            Stage::Holding(held) if held.part.renews() => self.renew_if_due(held, step),
+            Stage::Holding(held) => self.renew_if_due(held, step),
             stage => self.stage = stage,
         }
     }
@@ -345,9 +375,10 @@ impl<R: Rules> Session<R> {
     fn next_deadline(&self) -> Option<BootTime> {
         let call = self.pending.as_ref().map(|p| p.sent.plus(self.plan.timing.timeout));
         let phase = match &self.stage {
-            Stage::New | Stage::Over => None,
+            Stage::New | Stage::Releasing(..) | Stage::Over => None,
             Stage::Seeking(seek) => seek.due(),
             Stage::Holding(held) => self.next_hold_deadline(held),
+            Stage::Recording(_, until) => Some(*until),
         };
         [call, phase].into_iter().flatten().min()
     }

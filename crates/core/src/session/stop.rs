@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use super::acquire::interrupted;
 use super::hold::{Held, Part};
+use super::leave::How;
 use super::{Effect, Event, JobExit, Outcome, Session, Signal, Stage, Step, StopReason};
 use crate::rules::Rules;
 use crate::time::BootTime;
@@ -22,8 +23,6 @@ const UNCONFIRMED_AFTER: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StartedJob {
     pub since: BootTime,
-    /// How its main process ended, once it has.
-    pub exited: Option<JobExit>,
     /// No process of it is left. This may be known before the exit is.
     pub tree_empty: bool,
     /// The signals that asked it to end, while it ran.
@@ -34,7 +33,7 @@ pub(super) struct StartedJob {
 
 impl StartedJob {
     pub(super) fn new(since: BootTime) -> Self {
-        Self { since, exited: None, tree_empty: false, asked: Vec::new(), interrupts: 0 }
+        Self { since, tree_empty: false, asked: Vec::new(), interrupts: 0 }
     }
 }
 
@@ -43,6 +42,8 @@ impl StartedJob {
 pub(super) struct OrderedStop {
     pub why: StopReason,
     kill: Kill,
+    /// How the main process ended, once it has.
+    exited: Option<JobExit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,9 +58,10 @@ impl<R: Rules> Session<R> {
     pub(super) fn pass_stop_deadlines(&mut self, napped: bool, step: &mut Step) {
         let held = match self.leave_stage() {
             Stage::Holding(held) => held,
+            Stage::Recording(left, until) if step.now >= until => return self.release(left, step),
             stage => return self.stage = stage,
         };
-        let due = step.now >= self.stop_time(&held);
+        let due = step.now >= self.stop_time(&held.hold);
         match &held.part {
             Part::Running(_) if due && napped => self.freeze(held, step),
             Part::Running(_) | Part::Sealing { .. } | Part::Opening { .. } | Part::Starting if due => {
@@ -68,64 +70,70 @@ impl<R: Rules> Session<R> {
             Part::Napping(_, until) if step.now >= *until => {
                 self.stop_job(held, StopReason::Deadline, step);
             }
-            Part::Running(running) if self.max_run_at(running).is_some_and(|at| step.now >= at) => {
+            Part::Running(job) if self.max_run_at(job).is_some_and(|at| step.now >= at) => {
                 self.stop_job(held, StopReason::MaxRun, step);
             }
             Part::Stopping(..) => self.kill_if_due(held, step),
-            Part::Recording(_, give_up_at) if step.now >= *give_up_at => self.release(held, step),
             _ => self.stage = Stage::Holding(held),
         }
     }
 
-    fn max_run_at(&self, running: &StartedJob) -> Option<BootTime> {
-        self.plan.max_run.map(|most| running.since.plus(most))
+    fn max_run_at(&self, job: &StartedJob) -> Option<BootTime> {
+        self.plan.max_run.map(|most| job.since.plus(most))
     }
 
     /// The machine slept past the deadline. The job is frozen until a conditional write of our own record has
     /// shown that the lease is still ours.
     fn freeze(&mut self, mut held: Held, step: &mut Step) {
-        let Part::Running(running) = held.part else { return };
+        held.part = match held.part {
+            Part::Running(job) => Part::Napping(job, step.now.plus(NAP_PATIENCE)),
+            part => part,
+        };
         step.push(Effect::Freeze);
         step.tell(Event::Napped);
-        held.part = Part::Napping(running, step.now.plus(NAP_PATIENCE));
         held.renew_now(step);
         // A call that was under way when the machine fell asleep may or may not have landed.
-        held.doubt |= self.pending.take().is_some();
+        held.hold.doubt |= self.pending.take().is_some();
         self.stage = Stage::Holding(held);
     }
 
     /// Starts to end the job. Ends it at once where the grace would let two jobs run.
-    pub(super) fn stop_job(&mut self, mut held: Held, why: StopReason, step: &mut Step) {
-        let lost = held.is_lost();
-        let (running, frozen) = match held.part {
-            Part::Running(running) => (running, false),
-            Part::Napping(running, _) => (running, true),
+    pub(super) fn stop_job(&mut self, held: Held, why: StopReason, step: &mut Step) {
+        self.stop_tree(held, why, None, step);
+    }
+
+    /// The same. `exited`: how the main process ended, if it has.
+    fn stop_tree(&mut self, mut held: Held, why: StopReason, exited: Option<JobExit>, step: &mut Step) {
+        let lost = held.hold.lost;
+        let (job, frozen) = match held.part {
+            Part::Running(job) => (job, false),
+            Part::Napping(job, _) => (job, true),
             Part::Sealing { .. } => {
-                return self.leave_unstarted(held, Outcome::Lost { why, status: None }, None, step);
+                let how = How::Unstarted(Outcome::Lost { why, status: None });
+                return self.leave_unstarted(held.hold, how, None, step);
             }
             Part::Opening { .. } | Part::Starting => {
-                return self.take_back(held, Outcome::Lost { why, status: None }, step);
+                return self.take_back(held.hold, Outcome::Lost { why, status: None }, step);
             }
-            Part::Stopping(running, stop) => {
-                held.part = Part::Stopping(running, stop.hurried(why, lost, step.now));
+            Part::Stopping(job, stop) => {
+                held.part = Part::Stopping(job, stop.hurried(why, lost, step.now));
                 return self.kill_if_due(held, step);
             }
-            Part::Recording(..) | Part::Releasing(..) => return self.stage = Stage::Holding(held),
         };
-        let end = self.plan.timing.stop_at(held.confirmed).plus(self.plan.timing.grace);
+        let end = self.plan.timing.stop_at(held.hold.confirmed).plus(self.plan.timing.grace);
         let at_once = frozen || lost || why == StopReason::Interrupted;
         let kill_at = if at_once { step.now } else { step.now.plus(self.plan.timing.grace).min(end) };
         if kill_at > step.now {
             step.push(Effect::Term);
         }
         let told = Event::Stopping(why.clone());
-        held.part = Part::Stopping(running, OrderedStop { why, kill: Kill::At(kill_at) });
+        held.part = Part::Stopping(job, OrderedStop { why, kill: Kill::At(kill_at), exited });
         self.kill_if_due(held, step);
         step.tell(told);
     }
 
     fn kill_if_due(&mut self, mut held: Held, step: &mut Step) {
-        let end = self.stop_time(&held).plus(self.plan.timing.grace);
+        let end = self.stop_time(&held.hold).plus(self.plan.timing.grace);
         if let Part::Stopping(_, stop) = &mut held.part {
             stop.kill_if_due(end, step);
         }
@@ -134,26 +142,30 @@ impl<R: Rules> Session<R> {
 
     pub(super) fn on_exit(&mut self, exit: JobExit, tree_empty: bool, step: &mut Step) {
         let mut held = match self.leave_stage() {
-            Stage::Holding(held) => held,
+            Stage::Holding(held) if held.part.exited().is_none() => held,
             stage => return self.stage = stage,
         };
-        let Some(running) = held.part.running().filter(|running| running.exited.is_none()) else {
-            return self.stage = Stage::Holding(held);
-        };
-        running.exited = Some(exit);
         // The two reports may come in either order. An empty tree stays empty.
-        running.tree_empty |= tree_empty;
-        let empty = running.tree_empty;
-        if self.rules.may_release(empty) {
-            return self.end_job(held, step);
-        }
+        let empty = held.part.job().is_some_and(|job| {
+            job.tree_empty |= tree_empty;
+            job.tree_empty
+        });
+        let over = self.rules.may_release(empty);
         match held.part {
+            Part::Running(job) | Part::Napping(job, _) if over => {
+                return self.end_job(held.hold, &job, exit, None, step);
+            }
+            Part::Stopping(job, stop) if over => {
+                return self.end_job(held.hold, &job, exit, Some(stop.why), step);
+            }
             Part::Running(_) | Part::Napping(..) => {
                 step.tell(Event::Survivors);
-                self.stop_job(held, StopReason::Survivors, step);
+                return self.stop_tree(held, StopReason::Survivors, Some(exit), step);
             }
-            _ => self.stage = Stage::Holding(held),
+            Part::Stopping(_, ref mut stop) => stop.exited = Some(exit),
+            Part::Sealing { .. } | Part::Opening { .. } | Part::Starting => {}
         }
+        self.stage = Stage::Holding(held);
     }
 
     pub(super) fn on_tree_empty(&mut self, step: &mut Step) {
@@ -161,14 +173,14 @@ impl<R: Rules> Session<R> {
             Stage::Holding(held) => held,
             stage => return self.stage = stage,
         };
-        let running = held.part.running();
-        let exited = running.is_some_and(|running| {
-            running.tree_empty = true;
-            running.exited.is_some()
-        });
-        match exited {
-            true => self.end_job(held, step),
-            false => self.stage = Stage::Holding(held),
+        if let Some(job) = held.part.job() {
+            job.tree_empty = true;
+        }
+        match held.part {
+            Part::Stopping(job, OrderedStop { why, exited: Some(exit), .. }) => {
+                self.end_job(held.hold, &job, exit, Some(why), step);
+            }
+            _ => self.stage = Stage::Holding(held),
         }
     }
 
@@ -179,25 +191,25 @@ impl<R: Rules> Session<R> {
             Stage::Holding(held) => held,
             stage => return self.stage = stage,
         };
+        let exited = held.part.exited().is_some();
         let again = match &mut held.part {
             Part::Starting if signal.ends() => {
-                return self.take_back(held, interrupted(signal, false), step);
+                return self.take_back(held.hold, interrupted(signal, false), step);
             }
             // The lease is given back when the call under way has ended.
             Part::Sealing { interrupted } | Part::Opening { interrupted } => {
                 *interrupted = interrupted.or(Some(signal).filter(|signal| signal.ends()));
                 false
             }
-            Part::Running(running) | Part::Napping(running, _) | Part::Stopping(running, _) => {
-                running.interrupts += u32::from(signal == Signal::Int);
-                if running.interrupts < 2 {
-                    let asks = signal.ends() && running.exited.is_none();
-                    running.asked.extend(asks.then_some(signal));
+            Part::Running(job) | Part::Napping(job, _) | Part::Stopping(job, _) => {
+                job.interrupts += u32::from(signal == Signal::Int);
+                if job.interrupts < 2 {
+                    job.asked.extend((signal.ends() && !exited).then_some(signal));
                     step.push(Effect::Forward(signal));
                 }
-                running.interrupts >= 2
+                job.interrupts >= 2
             }
-            Part::Starting | Part::Recording(..) | Part::Releasing(..) => false,
+            Part::Starting => false,
         };
         self.stage = Stage::Holding(held);
         if again {
@@ -220,22 +232,29 @@ impl<R: Rules> Session<R> {
         }
     }
 
-    pub(super) fn next_stop_deadline(&self, held: &Held) -> Option<BootTime> {
-        let stop_at = self.stop_time(held);
+    pub(super) fn next_stop_deadline(&self, held: &Held) -> BootTime {
+        let stop_at = self.stop_time(&held.hold);
         match &held.part {
-            Part::Sealing { .. } | Part::Opening { .. } | Part::Starting => Some(stop_at),
-            Part::Running(running) => Some(self.max_run_at(running).map_or(stop_at, |at| at.min(stop_at))),
-            Part::Napping(_, until) | Part::Recording(_, until) => Some(*until),
-            Part::Stopping(_, stop) => Some(stop.due(stop_at.plus(self.plan.timing.grace))),
-            Part::Releasing(..) => None,
+            Part::Sealing { .. } | Part::Opening { .. } | Part::Starting => stop_at,
+            Part::Running(job) => self.max_run_at(job).map_or(stop_at, |at| at.min(stop_at)),
+            Part::Napping(_, until) => *until,
+            Part::Stopping(_, stop) => stop.due(stop_at.plus(self.plan.timing.grace)),
         }
     }
 }
 
 impl Part {
-    fn running(&mut self) -> Option<&mut StartedJob> {
+    fn job(&mut self) -> Option<&mut StartedJob> {
         match self {
-            Self::Running(running) | Self::Napping(running, _) | Self::Stopping(running, _) => Some(running),
+            Self::Running(job) | Self::Napping(job, _) | Self::Stopping(job, _) => Some(job),
+            Self::Sealing { .. } | Self::Opening { .. } | Self::Starting => None,
+        }
+    }
+
+    /// How the main process ended, if it has and others of the job are left.
+    fn exited(&self) -> Option<JobExit> {
+        match self {
+            Self::Stopping(_, stop) => stop.exited,
             _ => None,
         }
     }

@@ -51,7 +51,7 @@ pub(crate) fn plan(grant: u128, clock: StoreClock) -> SessionPlan {
 pub(crate) struct Hand {
     pub(crate) session: Session,
     pub(crate) now: Duration,
-    asked: Option<(RequestId, Op)>,
+    asked: Option<(RequestId, Name, Op)>,
     pub(crate) told: Vec<Effect>,
 }
 
@@ -79,8 +79,8 @@ impl Hand {
     pub(crate) fn step(&mut self, input: Input) -> &mut Self {
         let now = Now { boot: BootTime(self.now), awake: self.now, wall: self.now };
         for effect in self.session.step(input, now) {
-            if let Effect::Store(Request::Ask { id, op, .. }) = &effect {
-                self.asked = Some((*id, op.clone()));
+            if let Effect::Store(Request::Ask { id, lease, op }) = &effect {
+                self.asked = Some((*id, lease.clone(), op.clone()));
             }
             self.told.push(effect);
         }
@@ -96,20 +96,20 @@ impl Hand {
     }
 
     pub(crate) fn reads(&self) -> bool {
-        matches!(self.asked, Some((_, Op::Read)))
+        matches!(self.asked, Some((_, _, Op::Read)))
     }
 
     /// The record of the write under way.
     pub(crate) fn sent(&self) -> LeaseRecord {
         match &self.asked {
-            Some((_, Op::Cas { body, .. })) => LeaseRecord::decode(&site(), body).unwrap(),
+            Some((_, lease, Op::Cas { body, .. })) => LeaseRecord::decode(lease, body).unwrap(),
             other => panic!("no write under way: {other:?}"),
         }
     }
 
     pub(crate) fn expects(&self) -> Option<Version> {
         match &self.asked {
-            Some((_, Op::Cas { expected, .. })) => expected.clone(),
+            Some((_, _, Op::Cas { expected, .. })) => expected.clone(),
             other => panic!("no write under way: {other:?}"),
         }
     }

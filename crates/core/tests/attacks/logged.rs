@@ -1,7 +1,10 @@
 //! The records of the run log that a session has written.
 
+use leasehold_core::ids::WriteId;
+use leasehold_core::name::Name;
+use leasehold_core::record::LeaseRecord;
 use leasehold_core::run_log::{LogEvent, LogRecord};
-use leasehold_core::session::{Effect, Input, JobExit, LogPlan, Op, Request, SessionPlan};
+use leasehold_core::session::{Effect, Input, JobExit, LeaseChoice, LogPlan, Op, Request, SessionPlan};
 use leasehold_core::timing::StoreClock;
 
 use crate::hand::{Hand, plan, revoked, secs};
@@ -110,6 +113,32 @@ fn the_next_holder_logs_a_run_that_did_not_end() {
     let mut hand = Hand::new(logged(2));
     hand.step(Input::Start).finds(Some(&freed), Some(secs(1))).written(None);
     assert_eq!(alone(&hand), []);
+}
+
+#[test]
+fn a_claim_that_lands_late_logs_the_run_that_it_took_over() {
+    let other = Name::new("other").unwrap();
+    let (_, first) = Hand::holding(logged(1));
+    let second = LeaseRecord { lease: other.clone(), ..Hand::holding(logged(2)).1 };
+    let mut either = SessionPlan { wait: secs(60), ..logged(3) };
+    either.leases.push(LeaseChoice { lease: other, ..either.leases[0].clone() });
+    let mut hand = Hand::new(either);
+    hand.step(Input::Start).finds(Some(&first), Some(secs(91)));
+    let claim = hand.sent();
+    // Not landed so far, and the first run has not ended after all, as the store now says.
+    hand.unknown().finds(Some(&first), Some(secs(91)));
+    hand.at(1_001).timer().finds(Some(&first), Some(secs(5)));
+    // The claim of the other lease fails: its run has renewed it.
+    hand.finds(Some(&second), Some(secs(91)));
+    assert_eq!(hand.sent().lease, second.lease);
+    let renewed = LeaseRecord { write: WriteId(9), ..second };
+    hand.conflict().finds(Some(&renewed), Some(secs(1)));
+    // Now the first claim has landed.
+    hand.at(1_005).timer().finds(Some(&claim), Some(secs(1)));
+    assert!(hand.started());
+    let log = alone(&hand);
+    let about = log.iter().map(|log| (log.event, log.lease.as_ref(), log.holder.host.as_str()));
+    assert_eq!(about.collect::<Vec<_>>(), [(LogEvent::Unknown, Some(&first.lease), "h1")]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use leasehold_core::store::{Cas, Failure, Version};
 
 use crate::checks::WriteKind;
 use crate::faults::{Fault, nanos};
-use crate::mutants::Mutant;
+use crate::mutants::{Mutant, tell_mutants};
 use crate::store::unreachable;
 use crate::world::{Event, From, Owner, Request, World, trace};
 
@@ -201,6 +201,7 @@ impl<R: Rules> World<R> {
         let now = self.boot_now(w);
         trace!(self, "w{w}.{} <- {}", owner.1, crate::trace::brief_input(&input));
         let Some(session) = self.workers[w].session.as_mut() else { return };
+        tell_mutants(now.boot);
         let effects = session.step(input, now);
         self.check_effects(owner, &effects);
         for effect in effects {

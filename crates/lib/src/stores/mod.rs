@@ -122,7 +122,7 @@ pub fn timing(wishes: TimingWishes, store: &dyn Store) -> Result<Timing, String>
     timing.map_err(|e| e.to_string())
 }
 
-/// Four calls that every store has, and a few with working defaults.
+/// Five calls that every store has, and a few with working defaults.
 ///
 /// A store is used from one thread at a time; it need not be `Sync`. A store behind a network connects with its
 /// first call, not when it is opened.

@@ -336,7 +336,7 @@ impl Looking<'_> {
             block_on(self.store.remove(&key, &version));
             return Ok(());
         }
-        self.look.notes.push(JobNote::WavedOff(entry));
+        self.look.notes.push(JobNote::SlotSkipped(entry));
         self.note_if_stuck(slot)
     }
 

@@ -13,9 +13,10 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::environment::{self, Variable};
 use super::lookup::Program;
-use super::signals::Signals;
+use super::signals::{Signals, named};
 use leasehold::clock::boot_time;
 use leasehold::poll::{self, Timer};
+use leasehold_core::session::{self, JobExit};
 
 /// How often to look for the end of the child where SIGCHLD is blocked.
 const LOOK: Duration = Duration::from_millis(100);
@@ -40,16 +41,32 @@ pub fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// Runs it to its end and passes signals on. Gives its exit code.
-pub fn run(program: &Program, args: &[OsString], env: &[Variable], foreground: bool) -> io::Result<u8> {
+/// How a command ended.
+#[derive(Debug)]
+pub struct CommandEnd {
+    /// Its exit.
+    pub exit: JobExit,
+    /// The signals that asked it to end and were passed on to it.
+    pub asked: Vec<session::Signal>,
+}
+
+/// Runs it to its end and passes signals on.
+pub fn run(
+    program: &Program,
+    args: &[OsString],
+    env: &[Variable],
+    foreground: bool,
+) -> io::Result<CommandEnd> {
     // Before the child starts, so that no signal is missed.
     let mut signals = Signals::install()?;
     let look = signals.deaf().then(Timer::new).transpose()?;
     let mut child = start(program, args, |command| environment::apply(command, env))?;
+    let mut asked = Vec::new();
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(code(status));
+            let exit = if status.signal().is_some() { JobExit::Signal } else { JobExit::Code };
+            return Ok(CommandEnd { exit: exit(code(status).into()), asked });
         }
         match &look {
             None => drop(poll::wait(&[signals.as_fd()])?),
@@ -59,6 +76,7 @@ pub fn run(program: &Program, args: &[OsString], env: &[Variable], foreground: b
             }
         }
         for signal in signals.pending().forward {
+            asked.extend(named(signal).filter(|signal| signal.ends()));
             // A terminal sends its own INT and QUIT to the whole foreground group.
             let by_terminal = foreground && [Signal::INT, Signal::QUIT].contains(&signal);
             if let (Some(pid), false) = (pid, by_terminal) {

@@ -128,9 +128,10 @@ impl RunSpec {
     }
 
     /// The recorder of its item, which is not started yet.
-    pub fn book(&self) -> Option<ItemRecorder> {
-        let book = ItemRecorder::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
-        Some(book.noted_in(self.seen.clone()))
+    pub fn recorder(&self) -> Option<ItemRecorder> {
+        let recorder =
+            ItemRecorder::new(self.item.clone()?, self.key.clone(), self.job.clone(), self.holder());
+        Some(recorder.noted_in(self.seen.clone()))
     }
 
     /// What the run log says about its end.
@@ -167,10 +168,8 @@ impl RunSpec {
 pub struct RunResult {
     /// How it ended.
     pub outcome: Outcome,
-    /// The grant, if there was one.
-    pub granted: Option<Granted>,
-    /// Processes that outlived the command and had to be ended.
-    pub survivors: Vec<Survivor>,
+    /// What the session told on the way.
+    pub told: Told,
     /// Why the command was not executed, although it was found.
     pub spawn_error: Option<String>,
     /// Why the system kept us from watching over the job, so that it was killed and its lease left to expire.
@@ -179,12 +178,19 @@ pub struct RunResult {
     pub lasted: Duration,
     /// What happened at its targets.
     pub fences: SealReport,
-    /// The result of opening its item, if it was opened.
+    /// Why a part of the job's output was not passed on.
+    pub unwritten: Option<String>,
+}
+
+/// What the session told about a run. Each is told once, or never.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// The grant.
+    pub granted: Option<Granted>,
+    /// The result of opening its item.
     pub opened: Option<ItemOpened>,
     /// The result of recording the end of its item.
     pub recorded: Option<ItemRecorded>,
-    /// Why a part of the job's output was not passed on.
-    pub unwritten: Option<String>,
 }
 
 /// The caller, while the job runs.
@@ -233,7 +239,7 @@ pub fn run(
         holder: spec.holder(),
         within: spec.within.clone(),
     };
-    let driver = Driver::new(plan, store, memory, spec.book(), spec.log.clone())?;
+    let driver = Driver::new(plan, store, memory, spec.recorder(), spec.log.clone())?;
     let job = Process {
         spec,
         // Also on a shared store: this process finds what the job leaves behind by it.
@@ -242,13 +248,8 @@ pub fn run(
         fences,
         store_thread: driver.step_sender(),
         listener,
-        granted: None,
-        opened: None,
-        running: None,
-        spawn_error: None,
-        said: None,
-        survivors: Vec::new(),
-        recorded: None,
+        stage: JobStage::Unstarted,
+        told: Told::default(),
     };
     Loop { driver, job, signals }.run()
 }
@@ -280,7 +281,7 @@ impl Loop<'_> {
         };
         self.driver.finish(&outcome);
         // Last, because the lease is released by now: a reader that stands still blocks nobody.
-        let tail = self.job.running.as_mut().and_then(|running| running.tail.take());
+        let tail = self.job.stage.started().and_then(|job| job.tail.take());
         let unwritten = tail.and_then(|tail| tail.finish(&mut self.signals));
         // The process ends next. To remove the handlers one by one would cost 3 % of a short run.
         std::mem::forget(self.signals);
@@ -288,12 +289,12 @@ impl Loop<'_> {
     }
 
     fn inputs(&mut self) -> io::Result<Vec<Input>> {
-        let steps = self.job.running.as_ref().and_then(|running| running.steps.as_ref());
+        let steps = self.job.stage.started().and_then(|job| job.steps.as_ref());
         if let (Some(steps), Some(at)) = (steps, self.driver.stop_at()) {
             steps.ours_until(at);
         }
         let (mut inputs, signalled) = self.driver.wait(Some(self.signals.as_fd()))?;
-        let mut reap = self.job.running.as_ref().is_some_and(|running| running.kill_sent);
+        let mut reap = self.job.stage.started().is_some_and(|job| job.kill_sent);
         if signalled {
             let pending = self.signals.pending();
             inputs.extend(pending.forward.into_iter().filter_map(named).map(Input::Signal));
@@ -303,8 +304,8 @@ impl Loop<'_> {
         if reap {
             // The next holder must not meet them. After a clean end they may go on.
             let stopped = self.driver.stopped().is_some_and(|why| *why != StopReason::Survivors);
-            if let Some(running) = self.job.running.as_mut().filter(|_| stopped) {
-                running.tree.await_strays();
+            if let Some(job) = self.job.stage.started().filter(|_| stopped) {
+                job.tree.await_strays();
             }
             inputs.extend(self.job.reap()?);
         }
@@ -314,7 +315,7 @@ impl Loop<'_> {
     /// A system call failed, so nobody can watch over the job any more: kills it and leaves the lease to expire. The system
     /// may lack descriptors, so no new loop or timer is made.
     fn give_up(mut self, error: io::Error) -> io::Result<RunResult> {
-        if self.job.running.is_none() {
+        if self.job.stage.started().is_none() {
             return Err(error);
         }
         let mut status = KILLED;
@@ -350,23 +351,35 @@ struct Process<'a> {
     /// Sends steps to the store thread, which records them.
     store_thread: StepSender,
     listener: &'a mut dyn Listener,
-    /// From when the lease is taken.
-    granted: Option<Granted>,
-    /// From when its item is opened.
-    opened: Option<ItemOpened>,
-    /// From when the command is started.
-    running: Option<RunningProcess>,
-    /// Why it was not executed.
-    spawn_error: Option<String>,
-    /// The text about its end, once it was asked for.
-    said: Option<String>,
-    survivors: Vec<Survivor>,
-    /// From when the end of its item is recorded.
-    recorded: Option<ItemRecorded>,
+    stage: JobStage,
+    /// For the result.
+    told: Told,
+}
+
+/// How far the command has come.
+#[allow(clippy::large_enum_variant)] // there is one of them
+enum JobStage {
+    /// It was not started.
+    Unstarted,
+    /// It was to be started, and was not executed: why.
+    NotExecuted(String),
+    /// It was started.
+    Running(StartedProcess),
+    /// It ended, with every process that it started. The end of its output.
+    Ended(StartedProcess, String),
+}
+
+impl JobStage {
+    fn started(&mut self) -> Option<&mut StartedProcess> {
+        match self {
+            Self::Running(job) | Self::Ended(job, _) => Some(job),
+            Self::Unstarted | Self::NotExecuted(_) => None,
+        }
+    }
 }
 
 /// A job that was started.
-struct RunningProcess {
+struct StartedProcess {
     tree: ProcessTree,
     since: BootTime,
     /// The server of its steps and gates, if it has any.
@@ -380,8 +393,8 @@ struct RunningProcess {
 
 impl Process<'_> {
     fn reap(&mut self) -> io::Result<Option<Input>> {
-        let Some(running) = self.running.as_mut() else { return Ok(None) };
-        let reaped = running.tree.reap()?;
+        let Some(job) = self.stage.started() else { return Ok(None) };
+        let reaped = job.tree.reap()?;
         let exit = reaped.main.map(|main| match main {
             tree_types::ProcessExit::Signal(_) => JobExit::Signal(main.code().into()),
             tree_types::ProcessExit::Code(_) => JobExit::Code(main.code().into()),
@@ -394,7 +407,7 @@ impl Process<'_> {
 
     /// How many runs have started its item, with this one.
     fn attempt(&self) -> Option<u32> {
-        match self.opened.as_ref().map(|opened| &opened.item) {
+        match self.told.opened.as_ref().map(|opened| &opened.item) {
             Some(Opened::Begun(entry, _)) => Some(entry.attempt),
             _ => None,
         }
@@ -404,33 +417,41 @@ impl Process<'_> {
         if let Some(lock) = self.lock {
             let _ = lock.remove();
         }
-        let lasted = self.running.map_or(Duration::ZERO, |job| clock::boot_time().since(job.since));
-        let Self { granted, survivors, spawn_error, fences, opened, recorded, .. } = self;
-        let fences = fences.finish(granted.as_ref());
-        let (gave_up, unwritten) = (None, None);
-        RunResult {
-            outcome,
-            granted,
-            survivors,
-            spawn_error,
-            gave_up,
-            lasted,
-            fences,
-            opened,
-            recorded,
-            unwritten,
+        let (lasted, spawn_error) = match self.stage {
+            JobStage::Running(job) | JobStage::Ended(job, _) => (clock::boot_time().since(job.since), None),
+            JobStage::NotExecuted(why) => (Duration::ZERO, Some(why)),
+            JobStage::Unstarted => (Duration::ZERO, None),
+        };
+        let fences = self.fences.finish(self.told.granted.as_ref());
+        let (told, gave_up, unwritten) = (self.told, None, None);
+        RunResult { outcome, told, spawn_error, gave_up, lasted, fences, unwritten }
+    }
+
+    /// The text about its end: why it was not executed, or the end of what it printed, unless it did well.
+    fn said(&mut self, well: bool) -> String {
+        self.stage = match std::mem::replace(&mut self.stage, JobStage::Unstarted) {
+            JobStage::Running(job) => {
+                let last = job.tail.as_ref().map(Tee::stop).unwrap_or_default();
+                JobStage::Ended(job, last)
+            }
+            stage => stage,
+        };
+        match &self.stage {
+            JobStage::NotExecuted(why) => why.clone(),
+            JobStage::Ended(_, last) if !well => last.clone(),
+            _ => String::new(),
         }
     }
 }
 
 impl ProtectedWork for Process<'_> {
     fn start(&mut self, granted: &Granted, by: BootTime) -> Result<(), JobExit> {
-        let spawned = self.spawn(granted, by).map_err(|(error, exit)| {
-            self.spawn_error = Some(error);
-            exit
-        });
-        self.running = Some(spawned?);
-        Ok(())
+        let (stage, started) = match self.spawn(granted, by) {
+            Ok(job) => (JobStage::Running(job), Ok(())),
+            Err((why, exit)) => (JobStage::NotExecuted(why), Err(exit)),
+        };
+        self.stage = stage;
+        started
     }
 
     fn seal(&mut self, granted: &Granted, session: InputSender) {
@@ -438,72 +459,67 @@ impl ProtectedWork for Process<'_> {
     }
 
     fn printed(&mut self, state: ItemState) -> String {
-        let tail = self.running.as_ref().and_then(|running| running.tail.as_ref());
-        let printed = tail.map(Tee::stop).filter(|_| state != ItemState::Ok);
-        self.said = self.spawn_error.clone().or(printed);
-        self.said.clone().unwrap_or_default()
+        self.said(state == ItemState::Ok)
     }
 
     fn logged(&mut self, record: &LogRecord) -> String {
-        let own = record.holder.run == self.spec.run_id && record.event.is_run();
-        match (own, &self.said) {
-            (false, _) => String::new(),
-            (true, Some(said)) => said.clone(),
-            (true, None) if record.event == LogEvent::Ok => self.printed(ItemState::Ok),
-            (true, None) => self.printed(ItemState::Failed),
+        match record.holder.run == self.spec.run_id && record.event.is_run() {
+            true => self.said(record.event == LogEvent::Ok),
+            false => String::new(),
         }
     }
 
     // A process that was not reached is reached later: the session repeats KILL until the tree is empty.
     fn term(&mut self) {
-        let _ = self.running.as_mut().map(|running| running.tree.terminate());
+        let _ = self.stage.started().map(|job| job.tree.terminate());
     }
 
     fn kill(&mut self) {
-        let Some(running) = self.running.as_mut() else { return };
-        running.kill_sent = true;
-        match running.tree.kill() {
-            Ok(sweep) => running.refused = sweep.refused,
+        let Some(job) = self.stage.started() else { return };
+        job.kill_sent = true;
+        match job.tree.kill() {
+            Ok(sweep) => job.refused = sweep.refused,
             // Without `/proc` the process group can still be reached.
-            Err(_) => drop(running.tree.signal_group(rustix::process::Signal::KILL)),
+            Err(_) => drop(job.tree.signal_group(rustix::process::Signal::KILL)),
         }
     }
 
     fn freeze(&mut self) {
         // A job that cannot be frozen must not go on past its lease.
-        let still = self.running.as_mut().map(|running| running.tree.freeze());
+        let still = self.stage.started().map(|job| job.tree.freeze());
         if !still.is_some_and(|sweep| sweep.is_ok_and(|sweep| sweep.settled && sweep.refused.is_empty())) {
             self.kill();
         }
     }
 
     fn thaw(&mut self) {
-        let _ = self.running.as_mut().map(|running| running.tree.thaw());
+        let _ = self.stage.started().map(|job| job.tree.thaw());
     }
 
     fn forward(&mut self, signal: Signal) {
         // A terminal sends its own INT and QUIT to the whole foreground group.
         let by_terminal = self.spec.foreground && matches!(signal, Signal::Int | Signal::Quit);
-        if let Some(running) = self.running.as_mut().filter(|_| !by_terminal) {
-            let _ = running.tree.signal_group(os(signal));
+        if let Some(job) = self.stage.started().filter(|_| !by_terminal) {
+            let _ = job.tree.signal_group(os(signal));
         }
     }
 
     fn tell(&mut self, event: &Event) {
         match event {
-            Event::Granted(granted) => self.granted = Some(granted.clone()),
-            Event::ItemOpened(opened) => self.opened = Some((**opened).clone()),
-            Event::ItemRecorded(recorded) => self.recorded = Some((**recorded).clone()),
+            Event::Granted(granted) => self.told.granted = Some(granted.clone()),
+            Event::ItemOpened(opened) => self.told.opened = Some((**opened).clone()),
+            Event::ItemRecorded(recorded) => self.told.recorded = Some((**recorded).clone()),
+            Event::Survivors => {
+                let survivors = self.stage.started().and_then(|job| job.tree.survivors().ok());
+                self.listener.survivors(&survivors.unwrap_or_default());
+            }
+            Event::StopUnconfirmed => {
+                let refused = self.stage.started().map_or(&[][..], |job| &job.refused);
+                if !refused.is_empty() {
+                    return self.listener.untouchable(refused);
+                }
+            }
             _ => {}
-        }
-        if *event == Event::Survivors {
-            let survivors = self.running.as_ref().and_then(|running| running.tree.survivors().ok());
-            self.survivors = survivors.unwrap_or_default();
-            self.listener.survivors(&self.survivors);
-        }
-        let refused = self.running.as_ref().map_or(&[][..], |running| &running.refused);
-        if *event == Event::StopUnconfirmed && !refused.is_empty() {
-            return self.listener.untouchable(refused);
         }
         self.listener.event(event);
     }

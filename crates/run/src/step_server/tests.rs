@@ -17,12 +17,12 @@ use leasehold::update::nothing;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A run that has started its item; a store thread without a session records its steps.
-fn desk() -> ItemSteps {
-    watched_desk().0
+fn item_steps() -> ItemSteps {
+    watched_steps().0
 }
 
 /// The same, and the thread that ends when nothing can call the store thread any more.
-fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
+fn watched_steps() -> (ItemSteps, mpsc::Receiver<()>) {
     let (name, grant) = (Name::new("site").unwrap(), Grant(7));
     let item = Item {
         subject: Subject::Key("order".into()),
@@ -30,20 +30,20 @@ fn watched_desk() -> (ItemSteps, mpsc::Receiver<()>) {
         attempts: 3,
         keep: None,
     };
-    let mut book = ItemRecorder::new(item, None, name.clone(), host::holder("run", &name));
+    let mut recorder = ItemRecorder::new(item, None, name.clone(), host::holder("run", &name));
     let (epoch, token, ttl) = (Epoch::first(7), Token::new(1).unwrap(), Duration::from_secs(9));
     let granted = Granted { lease: name.clone(), epoch, token, grant, ttl };
     let mut store = MemoryStore::new().unwrap();
-    book.open(&mut store, &granted);
+    recorder.open(&mut store, &granted);
     let (store_thread, inbox) = StepSender::alone().unwrap();
     let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
         let _ended: mpsc::Sender<()> = ended;
         for step in inbox {
             match step {
-                StepTask::Stands { name, told } => drop(told.send(book.step_stands(&name))),
+                StepTask::Stands { name, told } => drop(told.send(recorder.step_stands(&name))),
                 StepTask::Done { name, output, until, told } => {
-                    let _ = told.send(book.step(&mut store, &name, output, until, &mut nothing));
+                    let _ = told.send(recorder.step(&mut store, &name, output, until, &mut nothing));
                 }
             }
         }
@@ -62,8 +62,8 @@ fn whole(steps: ItemSteps) -> StepResponder {
 }
 
 /// The answer to a process that asks for the step now and closes its connection.
-fn asked(desk: &ItemSteps) -> StepAnswer {
-    desk.begin("charge", desk.grant).map_or_else(|answer| answer, |_| StepAnswer::Begin)
+fn asked(steps: &ItemSteps) -> StepAnswer {
+    steps.begin("charge", steps.grant).map_or_else(|answer| answer, |_| StepAnswer::Begin)
 }
 
 fn done() -> StepAnswer {
@@ -85,18 +85,18 @@ fn asleep(thread: i32) {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_step_is_not_begun_by_who_looked_before_it_was_done() {
-    let desk = desk();
+    let steps = item_steps();
     let (tell, told) = mpsc::channel();
     std::thread::scope(|scope| {
-        let first = desk.begin("charge", desk.grant).unwrap();
+        let first = steps.begin("charge", steps.grant).unwrap();
         // Without this the second could be further.
-        let mut held = desk.under_way();
+        let mut held = steps.under_way();
         let second = scope.spawn(|| {
             tell.send(rustix::thread::gettid().as_raw_pid()).unwrap();
-            asked(&desk)
+            asked(&steps)
         });
         asleep(told.recv().unwrap());
-        assert_eq!(desk.done("charge", None), StepAnswer::Recorded { left_out: false });
+        assert_eq!(steps.done("charge", None), StepAnswer::Recorded { left_out: false });
         held.remove("charge");
         drop(held);
         assert_eq!(second.join().unwrap(), done());
@@ -107,7 +107,7 @@ fn a_step_is_not_begun_by_who_looked_before_it_was_done() {
 /// Many processes ask at once, until the step is done.
 #[test]
 fn of_many_that_come_at_once_one_does_it() {
-    let desk = desk();
+    let steps = item_steps();
     let begun = std::sync::atomic::AtomicU32::new(0);
     let barrier = std::sync::Barrier::new(8);
     std::thread::scope(|scope| {
@@ -115,10 +115,10 @@ fn of_many_that_come_at_once_one_does_it() {
             scope.spawn(|| {
                 barrier.wait();
                 loop {
-                    match desk.begin("charge", desk.grant) {
+                    match steps.begin("charge", steps.grant) {
                         Ok(_at_it) => {
                             begun.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                            desk.done("charge", None);
+                            steps.done("charge", None);
                         }
                         Err(StepAnswer::Busy) => std::thread::yield_now(),
                         Err(answer) => return assert_eq!(answer, done()),
@@ -133,35 +133,35 @@ fn of_many_that_come_at_once_one_does_it() {
 /// A process that closes its connection, before or after its answer, leaves the step to others.
 #[test]
 fn who_goes_away_leaves_the_step_to_others() {
-    let desk = desk();
-    let begin = StepRequest::Begin { step: "charge".into(), grant: desk.grant };
+    let steps = item_steps();
+    let begin = StepRequest::Begin { step: "charge".into(), grant: steps.grant };
     let (ours, theirs) = UnixStream::pair().unwrap();
     send(&theirs, &begin).unwrap();
     drop(theirs);
-    whole(desk.clone()).serve(&ours).unwrap_err();
-    assert_eq!(asked(&desk), StepAnswer::Begin);
+    whole(steps.clone()).serve(&ours).unwrap_err();
+    assert_eq!(asked(&steps), StepAnswer::Begin);
     std::thread::scope(|scope| {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let serving = scope.spawn({
-            let desk = whole(desk.clone());
-            move || desk.serve(&ours).is_err()
+            let steps = whole(steps.clone());
+            move || steps.serve(&ours).is_err()
         });
         send(&theirs, &begin).unwrap();
         assert_eq!(receive::<StepAnswer>(&mut BufReader::new(&theirs)).unwrap(), StepAnswer::Begin);
-        assert_eq!(asked(&desk), StepAnswer::Busy);
+        assert_eq!(asked(&steps), StepAnswer::Busy);
         drop(theirs);
         assert!(serving.join().unwrap());
     });
-    assert_eq!(asked(&desk), StepAnswer::Begin);
+    assert_eq!(asked(&steps), StepAnswer::Begin);
 }
 
 /// A process left behind may hold its connection. The threads end with the run all the same.
 #[test]
 fn who_answers_ends_with_the_run() {
     let dir = fresh("ends");
-    let (desk, end) = watched_desk();
-    let grant = desk.grant;
-    let steps = StepServer::listen(&dir, whole(desk)).unwrap();
+    let (steps, end) = watched_steps();
+    let grant = steps.grant;
+    let steps = StepServer::listen(&dir, whole(steps)).unwrap();
     let held = ["done", "begun"].map(|step| {
         let held = UnixStream::connect(steps.path()).unwrap();
         send(&held, &StepRequest::Begin { step: step.into(), grant }).unwrap();
@@ -181,11 +181,11 @@ fn who_answers_ends_with_the_run() {
 
 #[test]
 fn what_cannot_be_begun_is_not_told_as_done() {
-    let desk = desk();
+    let steps = item_steps();
     for name in ["", &"x".repeat(STEP_NAME_MAX + 1)] {
-        assert_eq!(desk.begin(name, desk.grant).err(), Some(StepAnswer::BadName));
+        assert_eq!(steps.begin(name, steps.grant).err(), Some(StepAnswer::BadName));
     }
-    assert_eq!(desk.begin("charge", Grant(8)).err(), Some(StepAnswer::Superseded));
+    assert_eq!(steps.begin("charge", Grant(8)).err(), Some(StepAnswer::Superseded));
     let (store_thread, inbox) = StepSender::alone().unwrap();
     std::thread::spawn(move || {
         for step in inbox {
@@ -193,9 +193,9 @@ fn what_cannot_be_begun_is_not_told_as_done() {
             let _ = told.send(None);
         }
     });
-    let desk = ItemSteps { store_thread, ..desk };
-    assert_eq!(asked(&desk), StepAnswer::NoItem);
-    assert!(desk.under_way().is_empty());
+    let steps = ItemSteps { store_thread, ..steps };
+    assert_eq!(asked(&steps), StepAnswer::NoItem);
+    assert!(steps.under_way().is_empty());
 }
 
 fn fresh(name: &str) -> PathBuf {
@@ -282,23 +282,23 @@ fn a_gate_is_entered_only_by_its_own_run_and_in_time() {
     let store = MemoryStore::new().unwrap();
     let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
     let mail = Name::new("mail").unwrap();
-    let desk = StepResponder::new(run(1)).with_gates(gates.clone(), PATIENCE);
+    let responder = StepResponder::new(run(1)).with_gates(gates.clone(), PATIENCE);
     let refused = |answer| match answer {
         StepAnswer::Barred { refused } => (refused.attempt, refused.reason),
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(desk.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::NotSealed));
+    assert_eq!(refused(responder.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::NotSealed));
     gates.gate(&mail).seal(&run(1), FenceMode::Enforce).unwrap();
-    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Entered { by: None, let_in: None });
+    assert_eq!(responder.enter(&mail, Grant(7)), StepAnswer::Entered { by: None, let_in: None });
     let by = Duration::from_secs(5);
-    *desk.ours_until.lock().unwrap() = Some(BootTime(by));
-    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Entered { by: Some(by), let_in: None });
+    *responder.ours_until.lock().unwrap() = Some(BootTime(by));
+    assert_eq!(responder.enter(&mail, Grant(7)), StepAnswer::Entered { by: Some(by), let_in: None });
     // Not for another run, and not in a run without gates.
-    assert_eq!(desk.enter(&mail, Grant(8)), StepAnswer::NoGate);
-    assert_eq!(whole(self::desk()).enter(&mail, Grant(7)), StepAnswer::NoGate);
+    assert_eq!(responder.enter(&mail, Grant(8)), StepAnswer::NoGate);
+    assert_eq!(whole(item_steps()).enter(&mail, Grant(7)), StepAnswer::NoGate);
     let next = Bearer { grant: Grant(9), ..run(2) };
     gates.gate(&mail).seal(&next, FenceMode::Enforce).unwrap();
-    assert_eq!(refused(desk.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::Stale));
+    assert_eq!(refused(responder.enter(&mail, Grant(7))), (RefusedAction::Enter, RefusalReason::Stale));
 }
 
 /// Without an answer of the store, or without time left, no command starts.
@@ -308,18 +308,18 @@ fn a_store_that_does_not_answer_lets_nobody_in() {
     let failure = Failure::new(FailureKind::Denied, "no");
     let said = failure.clone();
     let gates = Gates::new(Arc::new(move || Err(said.clone())));
-    let desk = StepResponder::new(run(1)).with_gates(gates, PATIENCE);
-    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Unentered { failure: failure.clone() });
+    let responder = StepResponder::new(run(1)).with_gates(gates, PATIENCE);
+    assert_eq!(responder.enter(&mail, Grant(7)), StepAnswer::Unentered { failure: failure.clone() });
     // For a run that was paused past its lease, the store is not at fault.
     let now = clock::boot_time();
-    *desk.ours_until.lock().unwrap() = Some(now);
-    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Late);
-    *desk.ours_until.lock().unwrap() = Some(now.plus(PATIENCE));
-    assert_eq!(desk.enter(&mail, Grant(7)), StepAnswer::Unentered { failure });
+    *responder.ours_until.lock().unwrap() = Some(now);
+    assert_eq!(responder.enter(&mail, Grant(7)), StepAnswer::Late);
+    *responder.ours_until.lock().unwrap() = Some(now.plus(PATIENCE));
+    assert_eq!(responder.enter(&mail, Grant(7)), StepAnswer::Unentered { failure });
     let store = MemoryStore::new().unwrap();
     let gates = Gates::new(Arc::new(move || Ok(Box::new(store.clone()))));
     gates.gate(&mail).seal(&run(1), FenceMode::Enforce).unwrap();
-    let desk = StepResponder::new(run(1)).with_gates(gates, Duration::ZERO);
-    let answer = desk.enter(&mail, Grant(7));
+    let responder = StepResponder::new(run(1)).with_gates(gates, Duration::ZERO);
+    let answer = responder.enter(&mail, Grant(7));
     assert!(matches!(answer, StepAnswer::Unentered { .. }), "{answer:?}");
 }

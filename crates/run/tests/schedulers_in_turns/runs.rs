@@ -79,18 +79,18 @@ impl Run<'_> {
             self.one_shot(OneShotVerb::Release(held.granted.grant), &held.granted.lease);
             return SlotOutcome::NotBegun(NotBegun::InVain);
         }
-        let mut book = ItemRecorder::new(item, None, terms.job.clone(), self.holder.clone());
+        let mut recorder = ItemRecorder::new(item, None, terms.job.clone(), self.holder.clone());
         if self.flaw == Flaw::ExecutesFirst {
             self.begin(&held);
         }
-        let opened = book.open(&mut self.store, &held.granted);
+        let opened = recorder.open(&mut self.store, &held.granted);
         if opened.is_to_start() {
             if self.in_time(&held) {
-                self.execute(&mut book, &opened.item, &mut held);
+                self.execute(&mut recorder, &opened.item, &mut held);
             } else {
                 // Its command was never begun: it is for the next one.
                 let ending = ending(None, String::new());
-                book.record(&mut self.store, ItemState::Planned, ending, BootTime::default());
+                recorder.record(&mut self.store, ItemState::Planned, ending, BootTime::default());
             }
         }
         if self.flaw != Flaw::ReleasesFirst {
@@ -116,7 +116,7 @@ impl Run<'_> {
     }
 
     /// The command, and what becomes of the slot.
-    fn execute(&mut self, book: &mut ItemRecorder, opened: &Opened, held: &mut Held) {
+    fn execute(&mut self, recorder: &mut ItemRecorder, opened: &Opened, held: &mut Held) {
         if self.flaw != Flaw::ExecutesFirst {
             self.begin(held);
         }
@@ -153,7 +153,7 @@ impl Run<'_> {
                     Amending::by_run(version.clone(), finish(entry, state, ending), random::seed());
                 amend_until(&mut self.store, amending, BootTime(Duration::MAX), &mut |_, _| ());
             }
-            _ => drop(book.record(&mut self.store, state, ending, BootTime::default())),
+            _ => drop(recorder.record(&mut self.store, state, ending, BootTime::default())),
         }
         self.me.stage.lock().watch.reported(self.me.id);
     }

@@ -49,7 +49,7 @@ impl ToldOnce {
             JobNote::Elsewhere(schedule) => Some(Self::Elsewhere(schedule.clone())),
             JobNote::Ahead(upto) => Some(Self::Ahead(*upto)),
             JobNote::Bad(at, _) => Some(Self::Bad(*at)),
-            JobNote::Dropped(_) | JobNote::WavedOff(_) | JobNote::Stuck(_) | JobNote::Silent(_) => None,
+            JobNote::Dropped(_) | JobNote::SlotSkipped(_) | JobNote::Stuck(_) | JobNote::Silent(_) => None,
         }
     }
 }
@@ -172,7 +172,7 @@ impl<'a> Progress<'a> {
                 });
                 ("dropped", String::new(), text, fields)
             }
-            JobNote::WavedOff(entry) => {
+            JobNote::SlotSkipped(entry) => {
                 let (lease, holder) = (&entry.claim.lease, &entry.claim.holder);
                 let held = held_for(&holder.since).map(|time| say::for_time(HumanDuration(time)));
                 let by = holder.to_string();
@@ -207,7 +207,7 @@ impl<'a> Progress<'a> {
         }
         self.event(event, job, &slot, &text, &fields);
         match note {
-            JobNote::WavedOff(_) => self.out.note(&text),
+            JobNote::SlotSkipped(_) => self.out.note(&text),
             _ => self.out.warn(&text),
         }
     }

@@ -13,8 +13,9 @@ use std::time::Duration;
 use leasehold::backends::gate::{self, Gates};
 use leasehold::backends::memory::MemoryStore;
 use leasehold::core::fence::Bearer;
-use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened};
+use leasehold::core::ledger::{Ending, ItemRecorded, ItemState, Opened, classify};
 use leasehold::core::run_log::{LogEvent, LogRecord};
+use leasehold::core::session::{JobExit, NEAR_PATIENCE};
 use leasehold::host;
 use leasehold::lease::{Acquired, Lease, Leases};
 use leasehold::ledger::{Item, ItemRecorder};
@@ -30,8 +31,8 @@ use leasehold_run::runner::{environment, exec};
 use leasehold_run::step_server::{StepResponder, StepServer};
 use serde_json::{Value, json};
 
-use self::diary::{Beside, OVERLAP};
-use super::watch::{self, TargetNote};
+use self::diary::Beside;
+use super::watch::{self, Observation, Observed};
 use crate::args::{Everywhere, RunArgs};
 use crate::cmd::{held_by, item_args, other_stores, run_log, target_args};
 use crate::config::{self, Chosen, Missing};
@@ -40,14 +41,11 @@ use crate::messages::observe as say;
 use crate::out::Out;
 use crate::report::{self, Report};
 
-/// The code of a command that the system does not execute, as in a shell.
-const NOT_EXECUTED: u8 = 126;
+/// The end of a command that the system does not execute, as in a shell.
+const NOT_EXECUTED: JobExit = JobExit::Failed(126);
 
 /// The reason in the run log of a run that another one ran beside.
 const OVERLAPPED: &str = "overlapped";
-
-/// How long to try to record how a key or slot ended.
-const RECORD_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Runs it; the exit code is the command's own.
 pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
@@ -86,17 +84,19 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
         watched.iter().flat_map(|watched| watched.target.environment(bearer, &has)).collect::<Vec<_>>()
     };
     let targets = bearer.iter().flat_map(led).collect();
-    let desk =
+    let responder =
         bearer.clone().zip(gates).map(|(run, gates)| StepResponder::new(run).with_gates(gates, gate::ALL));
-    let steps = desk.zip(state.as_ref()).and_then(|(desk, state)| notes.listen(desk, state));
+    let steps = responder.zip(state.as_ref()).and_then(|(responder, state)| notes.listen(responder, state));
     let socket = steps.as_ref().map(StepServer::path);
     let env = environment::variables(spec, bearer.as_ref(), None, socket, targets);
     let ran = exec::run(&spec.program, &spec.args, &env, spec.foreground);
-    let code = *ran.as_ref().unwrap_or(&NOT_EXECUTED);
+    let (exit, asked) = ran.as_ref().map_or((NOT_EXECUTED, &[][..]), |ran| (ran.exit, &ran.asked));
+    let outcome = classify(exit, None, asked);
+    let code = u8::try_from(exit.status()).unwrap_or(u8::MAX);
     let lasted = leasehold::clock::boot_time().since(started);
     let left = notes.told(watch::after(watched, bearer));
-    if let Some((book, store)) = &mut item {
-        let recorded = close(book, store.as_mut(), code, lasted);
+    if let Some((recorder, store)) = &mut item {
+        let recorded = close(recorder, store.as_mut(), outcome, exit, lasted);
         recorded.unnoted.iter().for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
     }
     if let Some(lease) = lease {
@@ -109,9 +109,8 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
         let seen = beside.seen(&left, notes.held_by.as_deref());
         notes.told(((), seen));
     }
-    let outcome = ended(code);
     if let Some(chosen) = chosen.filter(|_| spec.history) {
-        let overlapped = notes.seen.iter().any(|seen| seen["what"] == OVERLAP);
+        let overlapped = notes.seen.iter().any(|seen| seen.0 == Observed::Overlap);
         let reason = if overwrote {
             "overwrote-newer"
         } else if overlapped {
@@ -134,13 +133,17 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
     let mut record = diary::line(spec, chosen, outcome.word());
     record["exit"] = code.into();
     record["duration_s"] = lasted.as_secs_f64().into();
-    record["seen"] = notes.seen.into();
+    let seen = notes.seen.iter().map(|(what, text)| json!({"what": what.word(), "text": text}));
+    record["seen"] = seen.collect();
     record["wrote"] = diary::wrote(&left).into();
     if let Some(Err(e)) = path.map(|path| note(&path, &record)) {
         out.warn(&say::not_noted(e));
     }
     report::write(&args.manner.reports, out, || Report { outcome, object: record });
-    ran.map_err(|e| Failed::new(FailKind::Command(NOT_EXECUTED), "command", say::not_executed(e)))
+    match ran {
+        Ok(_) => Ok(code),
+        Err(e) => Err(Failed::new(FailKind::Command(code), "command", say::not_executed(e))),
+    }
 }
 
 fn no_limits(failure: Failure) -> Failed {
@@ -151,31 +154,32 @@ fn note(path: &Path, line: &Value) -> io::Result<()> {
     append_private(path, format!("{line}\n").as_bytes())
 }
 
-/// The outcome of a command that ended with this code.
-fn ended(code: u8) -> ItemState {
-    if code == 0 { ItemState::Ok } else { ItemState::Failed }
-}
-
 /// Records how its key or slot ended.
-fn close(book: &mut ItemRecorder, store: &mut dyn Store, code: u8, lasted: Duration) -> ItemRecorded {
+fn close(
+    recorder: &mut ItemRecorder,
+    store: &mut dyn Store,
+    outcome: ItemState,
+    exit: JobExit,
+    lasted: Duration,
+) -> ItemRecorded {
     let took_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
-    let ending =
-        Ending { exit: Some(code.into()), took_ms, at: item_args::now(), reason: None, said: String::new() };
-    book.record(store, ended(code), ending, leasehold::clock::boot_time().plus(RECORD_PATIENCE))
+    let (exit, at) = (Some(exit.status()), item_args::now());
+    let ending = Ending { exit, took_ms, at, reason: None, said: String::new() };
+    recorder.record(store, outcome, ending, leasehold::clock::boot_time().plus(NEAR_PATIENCE))
 }
 
 /// What the run observed.
 struct Observations {
-    seen: Vec<Value>,
+    seen: Vec<Observation>,
     /// The id of the run that held the lease when this one started.
     held_by: Option<String>,
     out: Out,
 }
 
 impl Observations {
-    fn add(&mut self, what: &str, text: String) {
+    fn add(&mut self, what: Observed, text: String) {
         self.out.note(&say::observed(&text));
-        self.seen.push(json!({"what": what, "text": text}));
+        self.seen.push((what, text));
     }
 
     /// Something that the lease needs; if it is missing, the run goes on without a lease.
@@ -184,7 +188,7 @@ impl Observations {
     }
 
     fn without_lease(&mut self, why: &str) {
-        self.add("store", say::without_lease(why));
+        self.add(Observed::Store, say::without_lease(why));
     }
 
     fn ask(&mut self, state: &StateDir, chosen: &Chosen, spec: &RunSpec) -> Option<Lease> {
@@ -201,7 +205,7 @@ impl Observations {
             Ok(Acquired::Lease(lease)) => return Some(lease),
             Ok(Acquired::Busy(busy)) => {
                 self.held_by = Some(busy.holder.run.clone());
-                self.add(OVERLAP, say::overlap(lease, held_by(&busy)));
+                self.add(Observed::Overlap, say::overlap(lease, held_by(&busy)));
             }
             Err(error) => self.without_lease(&error.to_string()),
         }
@@ -225,12 +229,12 @@ impl Observations {
                 return None;
             }
         }
-        let mut book = spec.book()?;
-        let opened = book.open(store.as_mut(), lease?.granted());
+        let mut recorder = spec.recorder()?;
+        let opened = recorder.open(store.as_mut(), lease?.granted());
         for (subject, why) in &opened.unnoted {
             other_stores::warn_unnoted(subject, why, &self.out);
         }
-        let Some(held_off) = opened.held_off() else { return Some((book, store)) };
+        let Some(held_off) = opened.held_off() else { return Some((recorder, store)) };
         let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
         self.would_not_run(held_off, item, chosen);
         None
@@ -239,12 +243,12 @@ impl Observations {
     fn would_not_run(&mut self, opened: &Opened, item: &Item, chosen: &Chosen) {
         let name = item_args::shown(&item.subject);
         match item_args::skip_reason(opened, item) {
-            Some(why) => self.add("skipped", say::would_skip(name, why)),
+            Some(why) => self.add(Observed::Skipped, say::would_skip(name, why)),
             None => {
                 if let Err(Failed { kind, word, .. }) =
                     item_args::not_run(opened, item, exit::OK, chosen, &self.out)
                 {
-                    self.add("not_run", say::would_not_run(name, word, kind.code()));
+                    self.add(Observed::NotRun, say::would_not_run(name, word, kind.code()));
                 }
             }
         }
@@ -262,27 +266,28 @@ impl Observations {
             target_args::named(&args.manner.fence, &spec.leases[0], &spec.job, when, flags, &mut gates);
         let (good, bad): (Vec<_>, Vec<_>) = opened.into_iter().partition(Result::is_ok);
         for failed in bad.into_iter().filter_map(Result::err) {
-            self.add("target", failed.of_a_look().told.to_string());
+            self.add(Observed::Target, failed.of_a_look().told.to_string());
         }
         (good.into_iter().filter_map(Result::ok).collect(), gates)
     }
 
     /// The socket at which the job passes its gates.
-    fn listen(&mut self, desk: StepResponder, state: &StateDir) -> Option<StepServer> {
+    fn listen(&mut self, responder: StepResponder, state: &StateDir) -> Option<StepServer> {
         let listening = state.sockets().map_err(|e| e.to_string());
-        let listening = listening.and_then(|dir| StepServer::listen(&dir, desk).map_err(|e| e.to_string()));
-        listening.map_err(|why| self.add("target", say::no_gates(why))).ok()
+        let listening =
+            listening.and_then(|dir| StepServer::listen(&dir, responder).map_err(|e| e.to_string()));
+        listening.map_err(|why| self.add(Observed::Target, say::no_gates(why))).ok()
     }
 
     /// Notes what was seen, and passes the rest on.
-    fn told<T>(&mut self, (found, seen): (T, Vec<TargetNote>)) -> T {
+    fn told<T>(&mut self, (found, seen): (T, Vec<Observation>)) -> T {
         seen.into_iter().for_each(|(what, text)| self.add(what, text));
         found
     }
 
     fn release(&mut self, lease: Lease) {
         if let Err(lost) = lease.check() {
-            self.add("lost", say::lost(lost));
+            self.add(Observed::Lost, say::lost(lost));
         }
         let _ = pollster::block_on(lease.release());
     }

@@ -192,7 +192,7 @@ impl Progress<'_> {
     }
 
     fn finished(&self, ran: &RunResult, state: ItemState, code: u8, release: Release) {
-        let Some(granted) = &ran.granted else { return };
+        let Some(granted) = &ran.told.granted else { return };
         let end = match release {
             Release::Done => say::released(),
             Release::AlreadyGone => say::already_released(),
@@ -229,7 +229,7 @@ impl Progress<'_> {
     }
 
     fn lost(&self, why: &StopReason, status: Option<i32>, ran: &RunResult) -> Failed {
-        let token = ran.granted.as_ref().map(|g| format!(" (token {})", g.token)).unwrap_or_default();
+        let token = ran.told.granted.as_ref().map(|g| format!(" (token {})", g.token)).unwrap_or_default();
         let how = match why {
             StopReason::Deadline if self.paused => say::lost_expired(),
             StopReason::Deadline => say::lost_unrenewed(),

@@ -44,16 +44,15 @@ pub fn slot() -> Result<u8, Failed> {
     let mut started = None;
     let result =
         carry_out(&asked, prepare(&flags, &described), &Out::new(&flags), |ran| started = recorded(ran));
-    let exit = result.as_ref().map_or_else(Failed::code, |code| *code);
     let slot = started.unwrap_or_else(|| SlotOutcome::NotBegun(not_begun(&result)));
-    reply.send(&RunOutcome { version: VERSION, run_id: described.run_id, slot, exit });
+    reply.send(&RunOutcome { version: VERSION, run_id: described.run_id, slot });
     result
 }
 
 /// The record of a slot that the run started.
 fn recorded(ran: &RunResult) -> Option<SlotOutcome> {
-    let opened = ran.opened.as_ref().filter(|opened| opened.item.is_begun())?;
-    let recorded = ran.recorded.as_ref().or(opened.recorded.as_ref());
+    let opened = ran.told.opened.as_ref().filter(|opened| opened.item.is_begun())?;
+    let recorded = ran.told.recorded.as_ref().or(opened.recorded.as_ref());
     Some(SlotOutcome::Begun(match recorded.and_then(|recorded| recorded.item.as_ref()) {
         Some(Amended::Done(entry, _)) => Some(SlotRecord::from(entry)),
         _ => None,

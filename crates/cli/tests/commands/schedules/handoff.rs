@@ -65,29 +65,28 @@ fn here(world: &World, description: &Description) -> (Ended, Option<RunOutcome>)
 #[test]
 fn what_came_of_it_is_handed_back() {
     let world = World::new();
-    let of = |slot, exit| {
-        Some(RunOutcome { version: VERSION, run_id: "scheduler-1-0123456789abcdef".into(), slot, exit })
-    };
+    let of =
+        |slot| Some(RunOutcome { version: VERSION, run_id: "scheduler-1-0123456789abcdef".into(), slot });
     let failing = described(&world, &["sh", "-c", "exit 3"]);
     let (ended, outcome) = here(&world, &failing);
     ended.is(3, "");
     let failed = SlotRecord { state: ItemState::Failed, attempt: 1, failures: 1 };
-    assert_eq!(outcome, of(SlotOutcome::Begun(Some(failed)), 3));
+    assert_eq!(outcome, of(SlotOutcome::Begun(Some(failed))));
     // It may not be tried again, may be, is done, and cannot be opened.
     let (ended, outcome) = here(&world, &failing);
     ended.is(79, "");
-    assert_eq!(outcome, of(SlotOutcome::NotBegun(NotBegun::NeedsYou), 79));
+    assert_eq!(outcome, of(SlotOutcome::NotBegun(NotBegun::NeedsYou)));
     let good = Description { attempts: 2, ..described(&world, &["true"]) };
     let (ended, outcome) = here(&world, &good);
     ended.is(0, "");
     let done = SlotRecord { state: ItemState::Ok, attempt: 2, failures: 1 };
-    assert_eq!(outcome, of(SlotOutcome::Begun(Some(done)), 0));
+    assert_eq!(outcome, of(SlotOutcome::Begun(Some(done))));
     let (ended, outcome) = here(&world, &good);
     ended.is(0, "");
-    assert_eq!(outcome, of(SlotOutcome::NotBegun(NotBegun::Skipped), 0));
+    assert_eq!(outcome, of(SlotOutcome::NotBegun(NotBegun::Skipped)));
     let (ended, outcome) = here(&world, &Description { store: "sqlit:x".into(), ..good });
     ended.is(78, "").names(&["Did you mean sqlite:?"]);
-    assert_eq!(outcome, of(SlotOutcome::NotBegun(NotBegun::InVain), 78));
+    assert_eq!(outcome, of(SlotOutcome::NotBegun(NotBegun::InVain)));
 }
 
 /// A job may say more than a socket holds.

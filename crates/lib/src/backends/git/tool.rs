@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use leasehold_core::time::BootTime;
 
-use super::repo_url;
 use super::run_dir::{PREFIX, RunDir, VARIABLE};
+use super::{FALLBACK_REF, FENCE_REF, repo_url};
 use crate::targets::Variables;
 use crate::text::one_line;
 use crate::{clock, random};
@@ -177,7 +177,8 @@ impl Git {
                     let text = self.hidden(&line);
                     // Errors are shown later, when the outcome is known.
                     let complaint = ["error:", "fatal:", "hint:", "send-pack:"];
-                    let raced = text.contains("cannot lock ref") && text.contains("leasehold");
+                    let raced = text.contains("cannot lock ref")
+                        && [FENCE_REF, FALLBACK_REF].iter().any(|fence| text.contains(fence));
                     if !raced && !complaint.iter().any(|word| text.starts_with(word)) {
                         let end = char::from(*byte);
                         let shown = one_line(text.strip_suffix(end).unwrap_or(&text));

@@ -118,7 +118,7 @@ fn a_lost_answer_does_not_hide_a_skipped_slot() {
         block_on(store.cas(&lease_key(&name), None, WriteId(1), &held(&name).encode()));
         let look = due_now(&mut store, &terms, 6_061, Tried::This(6_060)).unwrap();
         assert!(store.lost, "no slot gave way");
-        let told = look.notes.iter().filter(|note| matches!(note, JobNote::WavedOff(_))).count();
+        let told = look.notes.iter().filter(|note| matches!(note, JobNote::SlotSkipped(_))).count();
         assert_eq!(told, 1, "{:?}", look.notes);
         let slot = Slot::due_at(6_060).unwrap();
         let entry = ledger::entry(&mut store, &terms.subject(&slot)).unwrap();

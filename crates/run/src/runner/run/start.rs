@@ -8,7 +8,7 @@ use leasehold_core::fence::Bearer;
 use leasehold_core::session::{Granted, JobExit};
 use leasehold_core::time::BootTime;
 
-use super::{Process, RunningProcess};
+use super::{Process, StartedProcess};
 use crate::runner::tee::Tee;
 use crate::runner::tree::ProcessTree;
 use crate::runner::{environment, spawn};
@@ -37,7 +37,7 @@ impl Process<'_> {
         &mut self,
         granted: &Granted,
         by: BootTime,
-    ) -> Result<RunningProcess, (String, JobExit)> {
+    ) -> Result<StartedProcess, (String, JobExit)> {
         const CANNOT: JobExit = JobExit::Failed(126);
         let since = clock::boot_time();
         let sockets = self.spec.sockets.as_ref();
@@ -67,6 +67,6 @@ impl Process<'_> {
             let status = e.exit_code().into();
             (e.to_string(), if e.is_too_late() { JobExit::TooLate(status) } else { JobExit::Failed(status) })
         })?;
-        Ok(RunningProcess { tree, since, steps, tail, kill_sent: false, refused: Vec::new() })
+        Ok(StartedProcess { tree, since, steps, tail, kill_sent: false, refused: Vec::new() })
     }
 }

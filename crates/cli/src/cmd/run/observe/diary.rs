@@ -9,16 +9,13 @@ use leasehold::host;
 use leasehold_run::runner::run::RunSpec;
 use serde_json::{Map, Value, json};
 
-use super::super::watch::{TargetNote, TargetTraces};
+use super::super::watch::{Observation, Observed, TargetTraces};
 use crate::cmd::fence::anywhere;
 use crate::config::Chosen;
 use crate::messages::observe as say;
 
 /// The outcome in the first line of a run.
 pub const STARTED: &str = "started";
-
-/// What is noted about a run of the same lease beside this one.
-pub const OVERLAP: &str = "overlap";
 
 /// A line of this run.
 pub fn line(spec: &RunSpec, chosen: Option<&Chosen>, outcome: &str) -> Value {
@@ -91,12 +88,12 @@ impl Beside {
     }
 
     /// What to note about them. The run that held the lease is noted already.
-    pub fn seen(&self, left: &[TargetTraces], held_by: Option<&str>) -> Vec<TargetNote> {
+    pub fn seen(&self, left: &[TargetTraces], held_by: Option<&str>) -> Vec<Observation> {
         let text = |line: &Value, key: &str| line[key].as_str().unwrap_or("?").to_owned();
         let unnoted = self.last.iter().filter(|line| line["run_id"].as_str() != held_by);
         let overlap = |line: &Value| {
             let (lease, holder) = (text(line, "lease"), text(line, "holder"));
-            (OVERLAP, say::ran_beside(lease, holder))
+            (Observed::Overlap, say::ran_beside(lease, holder))
         };
         let overwritten = left.iter().filter_map(|left| {
             let (line, which) = self.overwriting(left)?;
@@ -106,7 +103,7 @@ impl Beside {
                 Overwritten::Ours => say::overwritten(shown, holder),
             })
         });
-        unnoted.map(overlap).chain(overwritten.map(|text| ("overwritten", text))).collect()
+        unnoted.map(overlap).chain(overwritten.map(|text| (Observed::Overwritten, text))).collect()
     }
 }
 
