@@ -89,7 +89,7 @@ struct Format {
 }
 
 impl Entry {
-    /// The bytes to store; none if they are too many.
+    /// The bytes to store; none if there are too many.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let wire = Wire {
             leasehold_item: self.format(),
