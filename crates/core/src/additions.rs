@@ -21,7 +21,7 @@ const NUMBER_MAX: i64 = (1 << 53) - 1;
 /// The error for a record with bad additions.
 pub(crate) const UNFIT: &str = "it has additions of an unknown form";
 
-/// The oldest format that fits these additions.
+/// The oldest format that can hold these additions.
 pub(crate) fn format(more: &Additions) -> u64 {
     if more.is_empty() { 1 } else { FORMAT }
 }

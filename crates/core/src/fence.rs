@@ -1,7 +1,7 @@
 //! The fence: what a target remembers, and whether it accepts a write.
 //!
-//! One fence belongs to one lease; tokens of different leases are never compared. Only a seal brings a
-//! larger token, never a write. Some targets run a copy of this rule (a trigger, a script, a hook). Tests
+//! A fence belongs to one lease: tokens of different leases are never compared. Sealing raises the token of a
+//! fence; a write never does. Some targets run a copy of this rule (a trigger, a script, a hook). Tests
 //! replay a table of cases against such a copy (feature `tables`).
 
 #[cfg(any(test, feature = "tables"))]
@@ -20,7 +20,7 @@ pub use table::{FenceCase, table};
 /// A token that is further ahead than this is forged or a bug, and no later grant.
 pub const JUMP_MAX: u64 = 1_000_000;
 
-/// A target's memory of the grant that it was sealed for last.
+/// What a target remembers of the last grant that it was sealed for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     /// The lease this target belongs to.
@@ -88,7 +88,7 @@ impl From<&Granted> for Bearer {
     }
 }
 
-/// An offer to a target.
+/// What a run asks of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FenceOffer {
     /// Raise the fence and write nothing. A target that was never fenced starts in this mode. One that observes
@@ -119,7 +119,7 @@ pub enum RefusalReason {
     OtherLease,
     /// The target was not sealed for this token.
     NotSealed,
-    /// The number is out of order within one grant: another write has it.
+    /// Another write of this grant has the number already, or numbers were left out.
     Sequence,
 }
 
@@ -143,7 +143,7 @@ impl RefusalReason {
 pub enum FenceVerdict {
     /// Accept it, and store this fence in the same step.
     Accept(Fence),
-    /// It was done before: this is a retry after a lost answer. Change nothing.
+    /// The write was done before, and this is a retry after a lost answer. Change nothing.
     Repeat,
     /// Refuse it.
     Refuse(RefusalReason),

@@ -1,7 +1,8 @@
 //! The fence, as a target stores it: JSON that a person can read, decoded strictly.
 //!
-//! A write that was accepted but is not finished is `pending`. The fence then says how to finish the write, or
-//! how to take it back. Without that, a retry after a crash would be told that the write is done.
+//! A write that was accepted but is not finished is `pending`. The fence then says how to finish the write,
+//! or how to take it back. Without `pending`, a retry after a crash would get the answer that the write is
+//! done.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -28,9 +29,9 @@ pub struct FenceRecord {
     pub fence: Fence,
     /// The write that was accepted and may not be finished.
     pub pending: Option<PendingWrite>,
-    /// The place of the last content, for targets that keep it elsewhere: a name within the target.
+    /// Where the last content is, for targets that keep it elsewhere: a name within the target.
     pub payload: Option<String>,
-    /// A person decided that the fence is void: the next run seals as if there were none.
+    /// A person reset the fence, so it is void: the next run seals the target as if there were none.
     pub forgotten: bool,
     /// Additions of later versions, kept unread.
     pub more: Additions,

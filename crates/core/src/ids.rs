@@ -1,6 +1,6 @@
 //! The identities in a lease: write ids, grants, epochs and tokens.
 //!
-//! The token is the only one of them that a store could restart, and only core moves it.
+//! A store that lost data could hand out a token again. Only core chooses tokens.
 
 use alloc::format;
 use alloc::string::String;
@@ -70,12 +70,12 @@ hex_id! {
     Grant
 }
 
-/// Names one life of a record. A record that vanished and was made again gets a new epoch. Fences remember the
-/// epoch, so the new record cannot pass for the old one.
+/// Names one record of a lease. A record that vanished and was made again gets a new epoch. Fences remember
+/// the epoch, so the new record cannot pass for the old one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Epoch {
-    /// Always 1. A higher one is reserved for a store that was rewound: a fence would let it be announced, but no command
-    /// raises it.
+    /// Always 1. A higher one is reserved for a store that was rewound: a fence would accept it, but no
+    /// command raises it.
     pub generation: u32,
     /// Random, chosen when the record is created.
     pub id: u128,

@@ -1,7 +1,7 @@
 //! The rules of Leasehold, and nothing else: no clock, no I/O, no threads.
 //!
-//! A lease is a record in a store that can compare-and-set. A run takes the lease by writing `held` and
-//! the next token into the record. It holds the lease until the record has not changed for the TTL.
+//! A lease is a record in a store that can compare-and-set. A run takes the lease by writing `held` and the
+//! next token into the record. It holds the lease as long as it changes the record at least once in each TTL.
 //!
 //! - [`session::Session`] is one run of one lease, as a state machine; [`rules`] are its decisions.
 //! - [`timing`] says when the job must be dead.

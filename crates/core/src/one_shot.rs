@@ -1,6 +1,7 @@
 //! One change of a lease by hand: renew, release, or ask the holder to stop.
 //!
-//! The rules are those of a session, without a job: read, decide, write conditionally, and read back in doubt.
+//! It follows the rules of a session, but has no job: read, decide, write conditionally, and read back if in
+//! doubt.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -218,14 +219,14 @@ fn revoked(
     LeaseRecord { write, hold: Some(hold), ..record.clone() }
 }
 
-/// How long to wait for a lease to end whose holder may not answer: a little longer than it can last, so that
-/// the last look finds it expired.
+/// How long to wait for the end of a lease if its holder may not answer: a little longer than the lease can
+/// last, so that the last look finds it expired.
 pub fn latest_end(ttl: Duration, resolution: Duration) -> Duration {
     ttl + Duration::from_secs(2) + resolution * 2
 }
 
-/// Whether a holder has lost its lease. `waited`: nothing was seen of it for [`latest_end`]. A store without
-/// a clock cannot say that a lease has expired; there a holder that was silent for so long has let it expire.
+/// Whether a holder has lost its lease. `waited`: the holder has changed nothing for [`latest_end`]. A store
+/// without a clock cannot say that a lease has expired; there, silence for that long means that it has.
 pub fn has_ended(alive: Alive, waited: bool) -> bool {
     match alive {
         Alive::No => true,

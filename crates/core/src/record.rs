@@ -58,7 +58,7 @@ pub struct Hold {
     pub ttl: Duration,
     /// A person asked the holder to stop.
     pub revoke: bool,
-    /// Where others on the same machine can see whether the holder lives; opaque to core.
+    /// Where other processes on the same machine can see whether the holder lives; opaque to core.
     pub lock: Option<String>,
 }
 

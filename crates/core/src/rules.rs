@@ -55,7 +55,7 @@ pub struct Claim {
     pub holder: Holder,
 }
 
-/// The facts that a claim is decided on.
+/// The facts that decide a claim.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
     /// The record, if there is one.
@@ -66,7 +66,7 @@ pub struct View<'a> {
     pub resolution: Duration,
     /// How long this host has watched this version unchanged, by its own clock.
     pub watched: Duration,
-    /// The holder ran on this machine, and it and every process it started are gone.
+    /// The holder ran on this machine, and no process of it is left.
     pub holder_gone: bool,
     /// The store instance that answered.
     pub instance: &'a str,
@@ -118,13 +118,14 @@ impl fmt::Display for Refusal {
         match self {
             Self::Bad(bad) => write!(f, "{bad}"),
             Self::Behind { seen, found } => {
-                write!(f, "the store was rewound: it says token {found}, and {seen} was seen here")
+                write!(f, "the store was rewound: it has token {found}, but {seen} was seen here")
             }
-            Self::Vanished { seen } => write!(f, "the record is gone, and token {seen} was seen here"),
+            Self::Vanished { seen } => write!(f, "the record is gone, although token {seen} was seen here"),
             Self::Returned { token } => {
                 write!(
                     f,
-                    "the store was rewound: it has token {token} again, a claim of this run that was replaced since"
+                    "the store was rewound: it shows an old claim of this run (token {token}), which another \
+                     run had already replaced"
                 )
             }
             Self::Exhausted => write!(f, "no token is left"),
@@ -176,7 +177,7 @@ pub struct Attempt {
 pub enum ReadBack {
     /// Our grant is in the record.
     Ours {
-        /// When our write was sent, from which the lease counts; none: the write is not ours, so no deadline
+        /// When our write was sent: the lease counts from then. None: the write is not ours, so no deadline
         /// moves.
         from: Option<BootTime>,
         /// A person asked us to stop.
@@ -256,7 +257,7 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         LeaseRecord { write, ..record.clone() }
     }
 
-    /// The record after a release: free, the token kept, the grant cleared, the instance as above.
+    /// The record after a release: it is free and has no grant. The token and the instance stay.
     fn release(&self, record: &LeaseRecord, write: WriteId) -> LeaseRecord {
         LeaseRecord { write, hold: None, ..record.clone() }
     }
@@ -274,7 +275,7 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
         ReadBack::Ours { from, revoked: hold.revoke }
     }
 
-    /// The time from which the lease counts after a confirmed write.
+    /// When the lease starts to count after a confirmed write.
     fn counts_from(&self, attempt: &Attempt) -> BootTime {
         attempt.sent
     }

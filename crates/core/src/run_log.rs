@@ -92,7 +92,7 @@ pub enum LogEvent {
     Pause,
     /// A person resumed a job.
     Resume,
-    /// A person had names forgotten.
+    /// A person made the store forget names.
     Forget,
 }
 
@@ -158,7 +158,7 @@ impl LogEvent {
         }
     }
 
-    /// Whether a run executed its command and this is how that ended.
+    /// Whether this is the end of a run that executed its command.
     pub fn is_run(self) -> bool {
         matches!(self, Self::Ok | Self::Failed | Self::Lost | Self::Killed | Self::Unknown)
     }
@@ -169,7 +169,7 @@ impl LogEvent {
     }
 }
 
-/// Tells the records of one job and one millisecond apart. The records of one hold have one id.
+/// Distinguishes records of the same job in the same millisecond. All records of one hold have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LogId(u64);
 
@@ -222,7 +222,7 @@ pub struct LogRecord {
     pub more: Additions,
 }
 
-/// What is known of a write that a target refused.
+/// A write that a target refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefusedWrite {
@@ -307,7 +307,7 @@ struct Wire {
 }
 
 impl LogRecord {
-    /// A record with what every record has.
+    /// A record with only the fields that every record has.
     pub fn new(at: Duration, event: LogEvent, job: Name, id: LogId, holder: Holder) -> Self {
         Self {
             at,

@@ -22,7 +22,7 @@ pub const TTL_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The least time between two heartbeats and the deadline: a store call and a kill must fit in.
 const SLACK_MIN: Duration = Duration::from_millis(50);
 
-/// The settings of the user; the rest follows from the TTL and the store.
+/// The settings that a user can give. The others follow from the TTL and the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TimingWishes {
     /// How long a lease lasts after its last renewal.
@@ -108,7 +108,8 @@ impl Timing {
         if timing.fits() { Ok(timing) } else { Err(timing.does_not_fit(wishes)) }
     }
 
-    /// Checks that a store takes writes that often. `spacing`: the least time between two writes of one record.
+    /// Checks that the store accepts writes as often as the heartbeat makes them. `spacing`: the least time
+    /// between two writes of one record.
     pub fn with_spacing(self, spacing: Duration) -> Result<Self, BadTiming> {
         let least = spacing * 10;
         if self.ttl >= least && self.heartbeat >= spacing {
@@ -124,7 +125,7 @@ impl Timing {
         )))
     }
 
-    /// What was not asked for follows from the ttl.
+    /// Settings that the user did not give follow from the TTL.
     fn filled(ttl: Duration, wishes: TimingWishes, clock: StoreClock) -> Self {
         let heartbeat = wishes.heartbeat.unwrap_or(ttl / 3);
         let slack = scaled(ttl.saturating_sub(clock.jump)).saturating_sub(heartbeat * 2);
@@ -178,8 +179,8 @@ impl Timing {
         sent.plus(self.trusted_for())
     }
 
-    /// A job starts only if at least this time is left until `D`; otherwise a renewal comes first. One call
-    /// without an answer and one late answer must not end it.
+    /// A job starts only if at least this time is left until `D`; otherwise a renewal comes first. The run
+    /// must survive one call without an answer and one late answer.
     pub fn least_to_start(&self) -> Duration {
         (self.timeout * 2).min(self.trusted_for() / 2)
     }

@@ -1,9 +1,9 @@
 //! Changing one record: read, decide, compare and set, and in doubt read back.
 //!
-//! A running [`crate::session`], which has deadlines to keep, and some targets read back by themselves; all
-//! others use this. Every attempt has its own write id. If the answer to a write is lost, the record is read
-//! back: the id in it tells whether the attempt landed. The caller makes the calls, and decides what to
-//! write.
+//! Everything that changes a record uses this, except a running [`crate::session`], which has deadlines to
+//! keep, and some targets. Every attempt has its own write id. If the answer to a write is lost, the record
+//! is read back: the id in it tells whether the attempt landed. The caller makes the calls, and decides what
+//! to write.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -93,7 +93,7 @@ pub struct Update<R> {
     sent: Vec<WriteId>,
     /// The attempt under way, and what it would replace.
     offered: Option<(Option<Version>, R)>,
-    /// The versions that attempts replace which may still land.
+    /// The versions that would be replaced by attempts that may still land.
     open: Vec<Option<Version>>,
     /// Why nothing more is sent.
     trouble: Option<Failure>,
@@ -110,7 +110,7 @@ impl<R: Record> Update<R> {
         Self { ids, sent, offered: None, open, trouble: None, tries: 0, outlasts_silence: false }
     }
 
-    /// The same for a caller that limits the time itself: only lost races are counted.
+    /// The same for a caller that limits the time itself: only lost races count towards the limit.
     pub fn outlasting_silence(seed: u128) -> Self {
         Self { outlasts_silence: true, ..Self::new(seed) }
     }
@@ -208,7 +208,7 @@ impl<R: Record> Update<R> {
 
 /// The failure of a change that lost every race.
 pub(crate) fn busy() -> Failure {
-    let message = format!("others changed the record {TRIES} times meanwhile");
+    let message = format!("other processes changed the record {TRIES} times meanwhile");
     Failure::new(FailureKind::Unreachable, message)
 }
 

@@ -115,7 +115,7 @@ pub enum Illegal {
     Token,
     /// The store changed its instance since the client looked.
     Instance,
-    /// A field changed that this kind of write must keep.
+    /// A field changed that this kind of write must not change.
     Changed,
     /// A free lease can only be granted.
     Idle,
@@ -218,7 +218,7 @@ fn exact(name: &Name, body: &[u8]) -> Option<LeaseRecord> {
     LeaseRecord::decode(name, body).ok().filter(|record| record.encode() == body)
 }
 
-/// Checks that fields are kept which only a grant may change.
+/// Checks that no field changed that only a grant may change.
 fn kept(old: &LeaseRecord, new: &LeaseRecord) -> Result<(), Illegal> {
     if new.token != old.token {
         return Err(Illegal::Token);
@@ -319,7 +319,7 @@ fn kind_and_name(key: &str) -> Option<(&str, &str)> {
     Some((&key[..slash], &key[slash + 1..]))
 }
 
-/// The kinds of keys with which a store is tested and asked for its time.
+/// The kinds of keys that serve to test a store and to ask for its time.
 const TESTS: [&str; 2] = ["doctor", "probe"];
 
 impl Rights {

@@ -131,7 +131,10 @@ fn a_new_slot_does_not_speak_for_a_silent_key() {
     run(&world, SECOND, &["--key", "k"]).is(79, "items.unknown");
     let slot = item(&world, SECOND);
     assert_eq!(slot["outcome"], "failed");
-    assert!(slot["said"].as_str().unwrap().starts_with("k never reported: it was begun by "), "{slot}");
+    assert!(
+        slot["said"].as_str().unwrap().starts_with("k never reported how it ended: it was started by "),
+        "{slot}"
+    );
     assert_eq!(done(&world).lines().count(), 1);
     // The control: whoever says so does.
     run(&world, SECOND, &["--key", "k", "--if-unknown", "retry"]).quiet();

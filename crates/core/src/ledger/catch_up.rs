@@ -39,7 +39,7 @@ pub struct SlotGap {
     pub count: u64,
 }
 
-/// Which missed slots are run after an outage.
+/// How many missed slots are run after an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatchUp {
     /// How many of the newest slots.
@@ -117,8 +117,8 @@ impl SlotStanding {
     }
 }
 
-/// What a scheduler asks of a slot: one that is too old to be caught up is too old to be tried again, unless a person
-/// said so.
+/// The request of a scheduler for a slot. A slot that is too old to be caught up is also too old to be tried
+/// again, unless a person asked for that.
 pub fn asked_by_itself(ask: ItemRequest, max_age: Option<Duration>, at: i64, now: i64) -> ItemRequest {
     let age = Duration::from_secs(u64::try_from(now - at).unwrap_or(0));
     match max_age {
@@ -173,8 +173,8 @@ pub fn listed_first(slots: impl Iterator<Item = (i64, SlotStanding)>) -> Vec<i64
     open.into_iter().map(|(at, _)| at).collect()
 }
 
-/// A slot that was listed and never got a record, as a range. It may lie within another range, where it was
-/// not counted because it was listed.
+/// The range of a slot that was listed but never got a record. It may lie within another range, which did not
+/// count it because it was listed.
 pub fn never_started(at: i64) -> DroppedRange {
     DroppedRange { first: at, last: at, count: 1, why: DropReason::Missed, counting: true }
 }

@@ -7,8 +7,9 @@ use super::job_record::{DroppedRange, JobRecord, Paused};
 use crate::ids::WriteId;
 
 impl JobRecord {
-    /// The time until which nothing becomes due, if it is further ahead of `now` than clocks may differ: that
-    /// clock was wrong, or this one is. The caller may look this much later than slots are due (`late`).
+    /// The time until which nothing becomes due, if it is further ahead of `now` than clocks may differ. Then
+    /// the clock that wrote it was wrong, or this one is. `late`: how much later than a slot is due the
+    /// caller may look.
     pub fn ahead(&self, now: i64, late: Duration) -> Option<i64> {
         let until = self.paused.as_ref().and_then(|paused| paused.until);
         let upto = self.settled.max(until.unwrap_or(i64::MIN));
@@ -39,7 +40,7 @@ impl JobRecord {
         Some(next)
     }
 
-    /// A range, cut at `now`. The next look takes the slots that have a record off its count.
+    /// A range, cut at `now`. The next look subtracts the slots that have a record.
     fn cut(&self, range: &DroppedRange, calendar: &dyn Calendar, now: i64) -> Option<DroppedRange> {
         if range.last <= now {
             return Some(*range);

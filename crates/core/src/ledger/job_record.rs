@@ -59,10 +59,10 @@ pub struct JobRecord {
     /// Slots at or before that second that are not over: a run is at work on them, or they will be run again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open: Vec<i64>,
-    /// The job is paused, or was until a time that is not accounted for yet.
+    /// The pause of the job, which may be over; its slots are not accounted for yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
-    /// Slots that were not run, the newest range last.
+    /// Ranges of slots that were not run, the newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedRange>,
     /// Slots between the first and the last of a range that were not dropped: they have their own records.
@@ -333,8 +333,9 @@ impl JobRecord {
         self.is_settled(at) && self.range_of(at).is_some()
     }
 
-    /// Lists those of these slots that were started while they were being settled: no scheduler would look at them. One
-    /// that was dropped is not listed: its run takes its record back. `None` if there is nothing to list.
+    /// Lists the slots among these that were started while they were being settled; otherwise no scheduler
+    /// would look at them. One that was dropped is not listed: its run takes its record back. `None` if there
+    /// is nothing to list.
     pub fn listing_latecomers(&self, slots: &[i64], write: WriteId) -> Option<Self> {
         let late = |at: &i64| self.is_settled(*at) && !self.is_dropped(*at);
         let late: Vec<i64> = slots.iter().copied().filter(late).collect();
@@ -405,7 +406,7 @@ pub enum LeaseForSlot {
     OursPerhaps,
     /// Other work.
     Other,
-    /// Unknown: its record cannot be read.
+    /// Unknown, because its record cannot be read.
     Unreadable,
 }
 
@@ -471,7 +472,7 @@ pub enum SlotAction {
     Start,
     /// Leave it, and look again later.
     Wait,
-    /// Record that it is not run because of what holds its lease.
+    /// Record that it is not run, because its lease is held.
     Skip,
 }
 

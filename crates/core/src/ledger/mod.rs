@@ -220,12 +220,12 @@ pub enum ItemVerdict {
 pub enum RetryDoubt {
     /// Neither the command nor the job asks for that.
     NotAsked,
-    /// It is too long ago: the provider does not know the key any more.
+    /// It was started too long ago: the provider no longer knows the key.
     TooLate {
         /// By the store's clock.
         since_first: Duration,
     },
-    /// It may be too long ago: the store has no clock.
+    /// It may have been started too long ago: the store has no clock.
     NoClock,
     /// Too many runs in a row ended with an unknown outcome.
     TooOften {
@@ -356,15 +356,15 @@ pub enum StepStands {
     Open,
     /// It is done, and recorded.
     Done(StepRecord),
-    /// It is done, and may not be recorded.
+    /// It is done, but its recording is in doubt.
     Unrecorded(StepRecord),
-    /// It must not be done: the record has no room for it.
+    /// It must not be done, because the record has no room for it.
     Full,
 }
 
 /// The state of one step. `whole` is our entry with every step that is done; `unrecorded` are the steps among
-/// them that may not be recorded. Both must be taken at one moment: a step that is recorded in between would
-/// seem to be open.
+/// them whose recording is in doubt. Both must be taken at one moment: a step that is recorded in between
+/// would seem to be open.
 pub fn step_stands(whole: &Entry, unrecorded: &[StepRecord], name: &str) -> StepStands {
     let named = |step: &&StepRecord| step.name == name;
     match (unrecorded.iter().find(named), whole.steps.iter().find(named)) {

@@ -1,4 +1,4 @@
-//! What people are shown of an item: its state, and what the next run does about it.
+//! How an item is shown to people: its state, and what the next run does about it.
 
 use super::{
     Alive, Entry, FoundEntry, IfUnknown, ItemClaim, ItemRequest, ItemState, ItemVerdict, RetryDoubt, begin,
@@ -23,7 +23,7 @@ pub enum NextRun {
     Unknown(RetryDoubt),
 }
 
-/// What a run does that comes next and asks for the item in this way.
+/// What the next run does if it asks for the item in this way.
 pub fn next_run(entry: &Entry, if_unknown: IfUnknown, attempts: u32) -> NextRun {
     let ask = ItemRequest {
         subject: entry.subject.clone(),

@@ -60,8 +60,9 @@ fn done(entry: &Entry, ended: i64, keep: Option<Duration>) -> Option<Sighting> {
     }
 }
 
-/// The note that two notes of one key or job make together. Unless the second takes the first back, the later time counts,
-/// and the longer of the two that they are needed for: a run that found a key done must not shorten another run's note.
+/// The note that two notes of one key or job make together. Unless the second takes the first back, the new
+/// note has the later of the two times and the longer of the two terms: a run that found a key done must not
+/// shorten another run's note.
 pub fn both(noted: Noted, before: Option<Sighting>, after: Sighting) -> Sighting {
     match (noted, before) {
         // The slots before it were seen too, and stay noted. A slot that is not the newest takes nothing back.

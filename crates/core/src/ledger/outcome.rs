@@ -1,6 +1,6 @@
 //! The outcomes of a run: their words, and how a job that ended is classified.
 //!
-//! The run log has more words, for what is no outcome of a run: [`crate::run_log::LogEvent`].
+//! The run log has more words, for events that are not outcomes: [`crate::run_log::LogEvent`].
 
 use serde::{Deserialize, Serialize};
 

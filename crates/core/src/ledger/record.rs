@@ -83,7 +83,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Entry {
-    /// The bytes to store; none if they are too many.
+    /// The bytes to store; none if there are too many.
     pub fn encode(&self) -> Option<Vec<u8>> {
         let wire = Wire {
             leasehold_item: self.format(),

@@ -9,7 +9,8 @@ use alloc::string::String;
 
 use super::{Amended, Entry, IfUnknown, ItemState, Opened, SettleReason};
 
-/// What to do about a run that never reported the key. `silent`: the slot was started again after such a run.
+/// What to do about a run that never reported how the key ended. `silent`: the slot was started again after
+/// such a run.
 pub fn key_if_unknown(own: IfUnknown, silent: bool) -> IfUnknown {
     match own {
         // The key counts from its own first time, which may have been under another slot.
@@ -47,13 +48,13 @@ pub fn slot_without_key(key: &str, opened: &Opened) -> Option<(ItemState, Option
         Opened::Done(entry) => skipped(SettleReason::Done, format!("{key}, by {}", by_whom(entry))),
         // Only a slot is settled without a record, so this is no key.
         Opened::Settled | Opened::Skipped(_) => {
-            skipped(SettleReason::Skipped, format!("{key} is not to be run"))
+            skipped(SettleReason::Skipped, format!("{key} must not be run"))
         }
         Opened::InProgress(entry) => {
             skipped(SettleReason::InProgress, format!("{key}, by {}", by_whom(entry)))
         }
         Opened::Unknown(entry, _) => {
-            failed(format!("{key} never reported: it was begun by {}", by_whom(entry)))
+            failed(format!("{key} never reported how it ended: it was started by {}", by_whom(entry)))
         }
         Opened::Quarantined(entry) => {
             let times = match entry.failures {

@@ -425,8 +425,9 @@ impl AmendStep {
         }
     }
 
-    /// An earlier write of this run has landed: only this run writes `started` with its grant. Or another run took this
-    /// one for dead after its lease had expired, and wrote `unknown`; nobody else has started the item since.
+    /// Goes on from a newer version of our record. Either an earlier write of this run has landed: only this
+    /// run writes `started` with its grant. Or another run took this one for dead after its lease had expired
+    /// and wrote `unknown`, and no run has started the item since.
     fn go_on_from(
         &mut self,
         found: Entry,

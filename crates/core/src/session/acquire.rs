@@ -50,7 +50,7 @@ pub(super) struct Seek {
     pauses: u32,
     /// [`Event::Waiting`] was sent.
     waiting_told: bool,
-    /// The holder that is reported if no lease is free, once one was met.
+    /// The first holder that was found: it is reported if no lease is free.
     busy: Option<Busy>,
     part: Seeking,
 }

@@ -241,7 +241,7 @@ impl<R: Rules> Session<R> {
         self.stage = Stage::Holding(held);
     }
 
-    /// Puts the next call off: longer with each retry, and by `more` steps longer.
+    /// Delays the next call: longer with each retry, and by `more` extra steps.
     fn retry(&mut self, held: &mut Held, more: u32, step: &Step) {
         if let Renewal::Due { at, retries } = &mut held.renewal {
             let pause = backoff(*retries + more, self.ids.fresh()).min(self.plan.timing.heartbeat / 2);

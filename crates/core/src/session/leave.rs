@@ -22,7 +22,7 @@ use crate::time::{BootTime, utc};
 const RELEASE_TRIES: u32 = 3;
 /// How long a store on this machine is asked to record an end: it answers soon, or not at all.
 pub const NEAR_PATIENCE: Duration = Duration::from_secs(3);
-/// The same for a store behind a network, however long the lease is.
+/// The same for a store behind a network, regardless of the TTL.
 const FAR_PATIENCE: Duration = Duration::from_secs(60);
 /// After that time, up to this many calls that hang are waited for.
 const HANGING_CALLS: u32 = 4;
@@ -67,7 +67,8 @@ impl LeftHold {
 }
 
 impl<R: Rules> Session<R> {
-    /// No job was started, and no item was marked as started. `skipped`: why, if the item is why.
+    /// No job was started, and no item was marked as started. `skipped`: the reason, if the item is the
+    /// reason.
     pub(super) fn leave_unstarted(
         &mut self,
         hold: Hold,

@@ -71,7 +71,7 @@ pub struct SessionPlan {
     pub lock: Option<String>,
     /// The holder as the record names it. Each claim sets `since`.
     pub holder: Holder,
-    /// The runs that this one was started by.
+    /// The runs that started this one.
     pub within: Within,
 }
 
@@ -111,8 +111,8 @@ impl LogPlan {
         }))
     }
 
-    /// The record about a run whose lease was taken over while the lease's record still named it. If that run
-    /// lives, it writes one itself.
+    /// The record about a run whose lease was taken over before it released the lease. If that run lives, it
+    /// also writes a record itself.
     pub(super) fn taken_over(&self, taken: &LeaseRecord, wall: Duration) -> Option<Box<LogRecord>> {
         let hold = taken.hold.as_ref().filter(|_| *self != Self::Nothing)?;
         let (job, holder) = (Name::new(&taken.holder.job).ok()?, taken.holder.clone());
@@ -121,8 +121,8 @@ impl LogPlan {
     }
 }
 
-/// The runs, and the lease held by hand, that this run was started by. They wait for this run, so it must not
-/// wait for them.
+/// The runs, and the lease held by hand, that started this run. They wait for this run, so it must not wait
+/// for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Within {
     /// Run ids, as in [`Holder::run`].
@@ -456,8 +456,8 @@ impl fmt::Display for StopReason {
                 write!(f, "{}/{} took it over (token {token})", holder.host, holder.pid)
             }
             Self::Gone => write!(f, "its record was freed or replaced"),
-            Self::Revoked => write!(f, "somebody asked for it back"),
-            Self::StoreClock => write!(f, "the store's clock ran ahead"),
+            Self::Revoked => write!(f, "somebody broke it"),
+            Self::StoreClock => write!(f, "the store's clock jumped ahead"),
             Self::MaxRun => write!(f, "it ran too long"),
             Self::Survivors => write!(f, "its main process ended"),
             Self::Interrupted => write!(f, "it was interrupted"),

@@ -164,7 +164,7 @@ fn an_attempt_that_is_not_recognised_would_be_applied_twice() {
 #[test]
 fn races_and_silence_end() {
     let tries = TRIES as usize;
-    let races = "others changed the record 8 times meanwhile".into();
+    let races = "other processes changed the record 8 times meanwhile".into();
     assert_eq!(failed(&[Fate::Overtaken; 8]), (FailureKind::Unreachable, races, false));
     assert_eq!(failed(&[Fate::Lost; 8]), (FailureKind::Unreachable, "silence".into(), true));
     assert_eq!(raised(&[Fate::Overtaken; 7]), (701, 16));
