@@ -55,6 +55,8 @@ notes! {
     slot_no_time() "that is not a time with an offset from UTC";
     slot_interval() "the interval must be a whole number of seconds";
     slot_fraction() "a slot cannot contain a fraction of a second";
+    /// A time that is neither; the reason is about a duration.
+    no_instant(why) "{why}; or write a time, as 03:00, \"yesterday 03:00\", 2026-11-16 or 2026-11-16T05:45Z";
     slot_leap() "the seconds of a minute are 0 to 59";
 }
 
