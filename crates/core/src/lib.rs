@@ -26,6 +26,7 @@ mod past_lines;
 pub mod record;
 pub mod rules;
 pub mod run_log;
+pub mod run_stats;
 pub mod session;
 pub mod store;
 pub mod time;
