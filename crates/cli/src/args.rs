@@ -22,6 +22,7 @@ pub use items::{
 };
 use items::{DAEMON_HELP, TICK_HELP};
 use leasehold::backends;
+use leasehold_run::notify::SecretUrl;
 use leasehold_run::{duration, handoff};
 pub use seeing::{CheckArgs, MetricsArgs, StatsArgs, TriggerArgs};
 pub use store::{AdoptArgs, UseArgs};
@@ -228,6 +229,10 @@ pub struct CommandArgs {
     pub fence: Vec<String>,
     #[command(flatten)]
     pub reports: ReportArgs,
+    /// Ask this URL when the run starts (URL/start) and ends (URL/EXITCODE), as Healthchecks wants it; a skip is
+    /// URL/log. @FILE: the file that has the URL, which nobody sees in a list of processes then
+    #[arg(long, value_name = "URL", value_parser = SecretUrl::typed)]
+    pub ping: Option<SecretUrl>,
 }
 
 /// Where reports are written.

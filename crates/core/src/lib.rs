@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod additions;
+pub mod alert;
 pub mod fence;
 pub mod fence_record;
 pub mod human_duration;

@@ -31,6 +31,9 @@ pub struct CheckArgs {
     /// Runs and refused writes of this long count
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1d")]
     pub since: Duration,
+    /// Send what is new, and what is well again, as [alerts] in the configuration says
+    #[arg(long, conflicts_with = "name")]
+    pub alert: bool,
 }
 
 /// `metrics`

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use leasehold::core::alert::AlertKind;
 use leasehold::core::ledger::{Alive, ItemState, Opened, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
@@ -24,8 +25,10 @@ use serde_json::json;
 use super::job_status::{JobStatus, stood};
 use super::{OpenedStore, daemon, item_args, stats, store_failed, times};
 use crate::args::{CheckArgs, Everywhere};
+use crate::config;
 use crate::exit::{self, Failed};
-use crate::messages::check as say;
+use crate::messages::{check as say, notify as notify_say};
+use crate::notify::alerts::{self, Standing};
 use crate::out::{self, Out};
 
 /// The end of the name of a lease that `once` made for a key.
@@ -84,6 +87,18 @@ impl FindingKind {
         }
     }
 
+    /// As which kind of alert it is told; none: it is not about a job.
+    fn alert(self) -> Option<AlertKind> {
+        Some(match self {
+            Self::Unknown | Self::Quarantined | Self::Waiting => AlertKind::Unknown,
+            Self::Failed | Self::Killed => AlertKind::Failed,
+            Self::Lost => AlertKind::Lost,
+            Self::Refused => AlertKind::Refused,
+            Self::Overdue | Self::Stuck | Self::NotFenced | Self::Ahead => AlertKind::Overdue,
+            Self::Damaged | Self::Newer | Self::Unlogged => return None,
+        })
+    }
+
     fn of(event: LogEvent) -> Self {
         match event {
             LogEvent::Lost => Self::Lost,
@@ -103,11 +118,13 @@ pub struct Finding {
     pub item: Option<String>,
     /// One sentence, with the command to type.
     pub text: String,
+    /// Nothing has gone well since.
+    pub is_open: bool,
 }
 
 impl Finding {
     fn new(kind: FindingKind, job: &str, text: String) -> Self {
-        Self { kind, job: job.into(), item: None, text }
+        Self { kind, job: job.into(), item: None, text, is_open: true }
     }
 
     fn is_about(&self, name: &str) -> bool {
@@ -119,6 +136,9 @@ impl Finding {
 pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
     let mut findings = found(flags, &mut opened, args.since)?;
+    if args.alert {
+        alert(flags, &mut opened, &findings, out)?;
+    }
     if let Some(name) = &args.name {
         findings.retain(|finding| finding.is_about(name));
     }
@@ -135,6 +155,31 @@ pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed
         findings.iter().all(|finding| out::line(&finding.text));
     }
     Ok(if findings.is_empty() { exit::OK } else { NEEDS_YOU })
+}
+
+/// Sends what is news.
+fn alert(
+    flags: &Everywhere,
+    opened: &mut OpenedStore,
+    findings: &[Finding],
+    out: &Out,
+) -> Result<(), Failed> {
+    let settings = config::alerts(flags).ok_or_else(notify_say::no_alerts)?;
+    // Of each job the most serious.
+    let mut worst: BTreeMap<Name, (AlertKind, &str)> = BTreeMap::new();
+    for finding in findings.iter().filter(|finding| finding.is_open) {
+        let (Some(kind), Ok(job)) = (finding.kind.alert(), Name::new(&finding.job)) else { continue };
+        let known = worst.entry(job).or_insert((kind, &finding.text));
+        if known.0 < kind {
+            *known = (kind, &finding.text);
+        }
+    }
+    let standings: Vec<Standing<'_>> = worst
+        .iter()
+        .map(|(job, (kind, text))| Standing { job, kind: Some(*kind), text: (*text).to_owned() })
+        .collect();
+    let told = alerts::of_all(&settings, opened.store.as_mut(), &standings, out);
+    told.map_err(|failure| store_failed(&failure, &opened.chosen))
 }
 
 /// Everything that needs a person.
@@ -288,7 +333,8 @@ impl Findings {
 
     /// Runs that ended badly, and writes that were refused.
     fn log(&mut self, opened: &mut OpenedStore, since: Duration) -> Result<(), Failure> {
-        let mut newest: BTreeMap<Name, bool> = BTreeMap::new();
+        // Of each job, whether its newest run was ok, and when that was.
+        let mut newest: BTreeMap<Name, (bool, Duration)> = BTreeMap::new();
         let (mut bad, mut newer) = (Vec::new(), 0);
         // The newest of each job, and how many.
         let mut refused: BTreeMap<Name, (LogEntry, u64)> = BTreeMap::new();
@@ -300,7 +346,7 @@ impl Findings {
                 }
                 Some(event) if event.is_run() => {
                     let is_first = !newest.contains_key(&entry.line.job);
-                    newest.entry(entry.line.job.clone()).or_insert(event == LogEvent::Ok);
+                    newest.entry(entry.line.job.clone()).or_insert((event == LogEvent::Ok, entry.line.at));
                     if event != LogEvent::Ok {
                         bad.push((entry, event, is_first));
                     }
@@ -330,7 +376,8 @@ impl Findings {
                 target.map_or_else(|| "?".into(), |refused| leasehold::backends::shown(&refused.target));
             let ago = times::ago(&host::utc(entry.line.at.as_secs()));
             let text = say::refused(count, &job, target, ago);
-            self.all.push(Finding::new(FindingKind::Refused, job.as_str(), text));
+            let is_open = !newest.get(&job).is_some_and(|(ok, at)| *ok && *at > entry.line.at);
+            self.all.push(Finding { is_open, ..Finding::new(FindingKind::Refused, job.as_str(), text) });
         }
         if newer > 0 {
             self.all.push(Finding::new(FindingKind::Newer, "", say::newer(newer)));

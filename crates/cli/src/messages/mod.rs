@@ -22,6 +22,7 @@ pub mod help;
 pub mod history;
 pub mod items;
 pub mod metrics;
+pub mod notify;
 pub mod observe;
 pub mod once;
 pub mod other_stores;
@@ -104,6 +105,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     other_stores::CATALOGUE,
     serve::CATALOGUE,
     report::CATALOGUE,
+    notify::CATALOGUE,
     observe::CATALOGUE,
     leasehold::state::messages::CATALOGUE,
     help::CATALOGUE,

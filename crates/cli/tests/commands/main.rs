@@ -27,6 +27,7 @@ mod observing;
 mod one_winner_each_race;
 mod packaging;
 mod pictures;
+mod pings_and_alerts;
 mod readme;
 mod schedules;
 mod serve;
