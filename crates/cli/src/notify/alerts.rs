@@ -179,8 +179,9 @@ fn to_url(url: &SecretUrl, message: &Value) -> Result<(), (String, String)> {
     let (url, host) = url.read().and_then(|url| post::url(&url)).map_err(nowhere)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| (host.clone(), e.to_string()))?;
+    let client = post::client(&url).map_err(|why| (host.clone(), why))?;
     let post = Post { url, kind: "application/json", body: message.to_string() };
-    let sent = runtime.block_on(post::send(post));
+    let sent = runtime.block_on(post::send(&client, post));
     // A name that is still being looked up is not waited for.
     runtime.shutdown_background();
     sent.map_err(|why| (host, why))

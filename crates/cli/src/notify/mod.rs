@@ -94,6 +94,7 @@ impl<'a> Told<'a> {
         let mut end = RunEnd::of(&report);
         report::write(self.options.reports, self.out, || report);
         if let Some((chosen, lasted)) = on
+            && end.outcome != ItemState::Skipped
             && let Some(target) = alerts::refused(chosen, &end, lasted)
         {
             end.refused = Some(target);

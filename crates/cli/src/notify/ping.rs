@@ -41,7 +41,7 @@ mod with_http {
     use super::{Out, RunEnd, of_end, say};
 
     /// How much longer a ping about the start may take, once the run is over.
-    const START_LEFT: Duration = Duration::from_millis(500);
+    const START_LEFT: Duration = Duration::from_secs(1);
 
     /// One ping.
     struct Ping {
@@ -65,7 +65,8 @@ mod with_http {
     impl Starter {
         /// Returns at once.
         pub fn start(&self, run_id: &str) {
-            let ping = Ping { part: "start".into(), body: String::new(), run_id: Some(run_id.into()) };
+            // Never empty: some servers refuse a request without a length.
+            let ping = Ping { part: "start".into(), body: run_id.into(), run_id: Some(run_id.into()) };
             let _ = self.0.send(ping);
         }
     }
@@ -100,9 +101,14 @@ mod with_http {
     fn talk(base: &Url, mut pings: UnboundedReceiver<Ping>, done: &mpsc::Sender<Result<(), String>>) {
         let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
         let ended = runtime.block_on(async {
+            // Before the first ping is asked for: this may take a moment.
+            let client = match post::client(base) {
+                Ok(client) => client,
+                Err(why) => return Some(Err(why)),
+            };
             let mut ping = pings.recv().await?;
             if ping.part == "start" {
-                let started = post::send(of(base, &ping));
+                let started = post::send(&client, of(base, &ping));
                 tokio::pin!(started);
                 let last = tokio::select! {
                     _ = &mut started => pings.recv().await,
@@ -114,7 +120,7 @@ mod with_http {
                 };
                 ping = last?;
             }
-            Some(post::send(of(base, &ping)).await)
+            Some(post::send(&client, of(base, &ping)).await)
         });
         if let Some(ended) = ended {
             let _ = done.send(ended);

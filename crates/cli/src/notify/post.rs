@@ -21,15 +21,15 @@ pub fn url(text: &str) -> Result<(Url, String), String> {
 }
 
 /// Sends it, within the time that is allowed.
-pub async fn send(post: Post) -> Result<(), String> {
-    let client = client(&post.url)?;
+pub async fn send(client: &Client, post: Post) -> Result<(), String> {
     let request = client.post(post.url).header("content-type", post.kind).body(post.body);
     let answer = request.send().await.map_err(|e| why(&e))?;
     let status = answer.status();
     if status.is_success() { Ok(()) } else { Err(say::http_status(status.as_u16())) }
 }
 
-fn client(url: &Url) -> Result<Client, String> {
+/// What asks this URL. With TLS it reads the certificates of the system, which takes a moment.
+pub fn client(url: &Url) -> Result<Client, String> {
     let mut builder = Client::builder()
         .redirect(redirect::Policy::none())
         .connect_timeout(PATIENCE)

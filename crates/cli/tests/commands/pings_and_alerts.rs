@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold::clock::boot_time;
+use leasehold_testkit::messages::note_seen;
 use serde_json::Value;
 
 use crate::schedules::kit::{RARE, Site, job, lines};
@@ -78,7 +79,10 @@ impl Listener {
 
     /// The messages that it got.
     fn messages(&self) -> Vec<Value> {
-        self.asked().iter().map(|asked| serde_json::from_str(&asked.body).unwrap()).collect()
+        let messages: Vec<Value> =
+            self.asked().iter().map(|asked| serde_json::from_str(&asked.body).unwrap()).collect();
+        messages.iter().for_each(|message| note_seen(message["text"].as_str().unwrap()));
+        messages
     }
 }
 
@@ -179,6 +183,13 @@ fn a_url_that_hangs_holds_nothing_up() {
     let sour = Listener::answering("503 No");
     let told = world.run(&["run", "site", "--ping", &sour.url(), "true"]).is(0, "notify.not_pinged");
     told.is(0, "notify.http_status").names(&["503"]).lacks(SECRET);
+    let curt = Listener::answering("");
+    let told = world.run(&["run", "site", "--ping", &curt.url(), "true"]);
+    told.is(0, "notify.no_whole_answer").lacks(SECRET);
+    world
+        .run(&["run", "site", "--ping", &format!("http://[/{SECRET}"), "true"])
+        .is(0, "notify.no_url")
+        .lacks(SECRET);
     let gone = format!("http://127.0.0.1:1/{SECRET}");
     world.run(&["run", "site", "--ping", &gone, "true"]).is(0, "notify.not_reached").lacks(SECRET);
 }
@@ -333,4 +344,58 @@ fn what_cannot_be_told_changes_nothing() {
     until("the check is made", || (world.run(&["check", "--alert"]).code == 1).then_some(()));
     assert_eq!(kinds(&good.messages()).first(), Some(&"refused"));
     assert_eq!(good.messages().iter().filter(|message| message["job"] == "page").count(), 2);
+}
+
+/// A server with TLS: prints its port, then each path that it is asked for.
+const WITH_TLS: &str = "
+import http.server, ssl, sys
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers['content-length']))
+        print(self.path.split('?')[0], flush=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Answer)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1], sys.argv[2])
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_port, flush=True)
+server.serve_forever()";
+
+#[test]
+fn a_url_with_tls_is_asked_if_its_certificate_is_trusted() {
+    let world = World::new();
+    let [ca, ca_key, cert, key] = ["ca.pem", "ca.key", "cert.pem", "cert.key"].map(|file| world.at(file));
+    let openssl = |words: &[&str]| {
+        let new = [
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+        ];
+        let made = world.program("openssl").args(new).args(words).output();
+        let made = made.unwrap_or_else(|e| panic!("SKIPPED: openssl cannot be started: {e}"));
+        assert!(made.status.success(), "{made:?}");
+    };
+    openssl(&["-keyout", &ca_key, "-out", &ca, "-subj", "/CN=test authority"]);
+    let names = ["-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"];
+    let end = ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", &ca, "-CAkey", &ca_key];
+    openssl(&[&["-keyout", &key, "-out", &cert], &names[..], &end[..]].concat());
+    let mut server = world.program("python3");
+    server.args(["-c", WITH_TLS, &cert, &key]);
+    let mut server = Running::new(server);
+    let url = format!("https://127.0.0.1:{}/{SECRET}", server.line());
+    let args = ["run", "site", "--ping", &url, "true"];
+    let mut run = world.command(&args);
+    Ended::from(run.env("SSL_CERT_FILE", &ca).output().unwrap()).is(0, "").quiet();
+    assert_eq!([server.line(), server.line()], [format!("/{SECRET}/start"), format!("/{SECRET}/0")]);
+    // Negative control: nobody has signed it for the system.
+    let distrusted = world.run(&args);
+    distrusted.is(0, "notify.not_pinged").lacks(SECRET);
 }
