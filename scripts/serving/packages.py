@@ -22,7 +22,8 @@ FIRESTORE_PACKAGE = "google-cloud-cli-firestore-emulator"
 WORKER = ROOT / "workers" / "durable-object" / "workerd.capnp"
 
 NPM_PACKAGES = {"azurite": "3.35.0", "miniflare": "4.20260426.0", "s3rver": "3.7.1", "workerd": "1.20260426.1"}
-PIP_PACKAGES = {"ministack": "1.5.33"}
+# The name that pip gives to the directory of a package: with an underscore.
+PIP_PACKAGES = {"ministack": "1.5.33", "prometheus_client": "0.26.0"}
 
 
 def install():

@@ -4,6 +4,7 @@ mod fence;
 mod guard;
 mod items;
 mod manual;
+mod seeing;
 mod store;
 mod typed;
 
@@ -21,7 +22,9 @@ pub use items::{
 };
 use items::{DAEMON_HELP, TICK_HELP};
 use leasehold::backends;
+use leasehold_run::notify::SecretUrl;
 use leasehold_run::{duration, handoff};
+pub use seeing::{CheckArgs, MetricsArgs, StatsArgs, TriggerArgs};
 pub use store::{AdoptArgs, UseArgs};
 pub use typed::parse;
 
@@ -125,6 +128,10 @@ pub enum Command {
     Step(StepArgs),
     /// Say why a job did or did not run, in sentences
     Why(WhyArgs),
+    /// Show what needs you, everywhere: exit code 0 if nothing does, 1 if something does
+    Check(CheckArgs),
+    /// Show counts, skip rate and run times, and say which TTL fits
+    Stats(StatsArgs),
     /// Let an item that failed too often, or whose outcome is unknown, run again
     Retry(RetryArgs),
     /// Stay up and start the jobs of leasehold.toml when they are due, each slot on one machine
@@ -135,6 +142,8 @@ pub enum Command {
     Tick(NewHereArgs),
     /// Show the jobs of leasehold.toml: what ran last, what is due next, overdue or stuck
     Plan(PlanArgs),
+    /// Run a job of leasehold.toml now: its newest slot, or one that you name
+    Trigger(TriggerArgs),
     /// Run no slot of a job until `leasehold resume`; a run that has started goes on
     Pause(PauseArgs),
     /// Resume a paused job with the slots that are due from now on
@@ -159,6 +168,8 @@ pub enum Command {
     Use(UseArgs),
     /// Accept the record of a lease after the store lost a newer one (79)
     Adopt(AdoptArgs),
+    /// Print counters of the run log for Prometheus, as OpenMetrics
+    Metrics(MetricsArgs),
     /// Serve this store over HTTP, to sandboxes without credentials
     #[cfg(feature = "http")]
     Serve(ServeArgs),
@@ -218,6 +229,10 @@ pub struct CommandArgs {
     pub fence: Vec<String>,
     #[command(flatten)]
     pub reports: ReportArgs,
+    /// Ask this URL when the run starts (URL/start) and ends (URL/EXITCODE), as Healthchecks wants it; a skip is
+    /// URL/log. @FILE: the file that has the URL, which nobody sees in a list of processes then
+    #[arg(long, value_name = "URL", value_parser = SecretUrl::typed)]
+    pub ping: Option<SecretUrl>,
 }
 
 /// Where reports are written.

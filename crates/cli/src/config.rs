@@ -16,6 +16,7 @@ use leasehold::stores::{Failure, FailureKind, OpenError, Opener, Store};
 use leasehold::text::shell_quoted;
 use leasehold_run::config_file::{self, BadFile, KEYS, PROJECT_KEYS, Reader, Section};
 use leasehold_run::duration;
+use leasehold_run::notify::AlertSettings;
 
 use crate::args::Everywhere;
 use crate::exit::{FailKind, Failed, by_kind};
@@ -109,18 +110,26 @@ pub fn of_project(flags: &Everywhere) -> Result<Option<Chosen>, Failed> {
 /// How long the run log is kept, as the project or the user says. A file that cannot be read is told of where the store
 /// is chosen, and changes nothing here.
 pub fn retention(flags: &Everywhere) -> Retention {
-    let project = flags.config.as_deref().unwrap_or(Path::new("leasehold.toml"));
-    let files =
-        [Some((project.to_path_buf(), Whose::Project)), user_config().map(|path| (path, Whose::User))];
-    let wishes =
-        files.into_iter().flatten().filter_map(|(path, whose)| read_config(&path, whose).ok().flatten());
     let (mut age, mut per_job) = (None, None);
-    for file in wishes {
+    for file in readable(flags) {
         age = age.or(file.keep_log);
         per_job = per_job.or(file.keep_log_runs);
     }
     let default = Retention::default();
     Retention { age: age.unwrap_or(default.age), per_job: per_job.unwrap_or(default.per_job) }
+}
+
+/// Who is told if something goes wrong, as the project or else the user says.
+pub fn alerts(flags: &Everywhere) -> Option<AlertSettings> {
+    readable(flags).find_map(|file| file.alerts)
+}
+
+/// The files of the project and of the user, as far as they can be read.
+fn readable(flags: &Everywhere) -> impl Iterator<Item = ConfigFile> {
+    let project = flags.config.as_deref().unwrap_or(Path::new("leasehold.toml"));
+    let files =
+        [Some((project.to_path_buf(), Whose::Project)), user_config().map(|path| (path, Whose::User))];
+    files.into_iter().flatten().filter_map(|(path, whose)| read_config(&path, whose).ok().flatten())
 }
 
 /// The directory that relative paths in a file start from.
@@ -164,6 +173,7 @@ struct ConfigFile {
     keep_log: Option<Option<Duration>>,
     /// How many records of a job are kept.
     keep_log_runs: Option<Option<usize>>,
+    alerts: Option<AlertSettings>,
 }
 
 /// Whose configuration it is: jobs belong to a project.
@@ -205,6 +215,7 @@ fn read_config(path: &Path, whose: Whose) -> Result<Option<ConfigFile>, Failed> 
         new_here,
         keep_log,
         keep_log_runs,
+        alerts: AlertSettings::of(&file, beside(path))?,
     }))
 }
 

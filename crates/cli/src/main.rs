@@ -5,6 +5,7 @@ mod cmd;
 mod config;
 mod exit;
 mod messages;
+mod notify;
 mod out;
 mod report;
 mod timeline;

@@ -47,6 +47,7 @@ const OUT_OF_REACH: &[(&str, &[&str])] = &[
         ],
     ),
     ("a process that the kernel does not end", &["run.stop_stuck"]),
+    ("a build without HTTP", &["notify.no_http"]),
     ("a process of another user", &["run.another_users"]),
     ("a store whose clock jumps", &["run.lost_store_clock", "run.stop_store_clock"]),
     ("a store without a clock", &["doctor.no_age", "items.no_age", "items.no_clock"]),
@@ -95,6 +96,7 @@ const BY_CHANCE: &[&str] = &[
     "store.claim_in_doubt",
     "targets.reset_in_doubt",
     "targets.sequence",
+    "trigger.changed",
 ];
 
 /// Messages that no test of the commands says yet. Take one off when a test says it; add none.

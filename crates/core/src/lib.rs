@@ -15,6 +15,7 @@
 extern crate alloc;
 
 pub mod additions;
+pub mod alert;
 mod codec;
 pub mod fence;
 pub mod fence_record;
@@ -27,6 +28,7 @@ mod past_lines;
 pub mod record;
 pub mod rules;
 pub mod run_log;
+pub mod run_stats;
 pub mod session;
 pub mod store;
 pub mod time;

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 use crate::duration;
 
 /// The keys of every configuration file.
-pub const KEYS: [&str; 4] = ["store", "store_file", "keep_log", "keep_log_runs"];
+pub const KEYS: [&str; 5] = ["store", "store_file", "keep_log", "keep_log_runs", "alerts"];
 /// The other keys of a project's file.
 pub const PROJECT_KEYS: [&str; 4] = ["defaults", "job", "new_here", "timezone"];
 

@@ -16,6 +16,8 @@ use leasehold_core::name::Name;
 use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
 
+use crate::notify::Notify;
+
 /// The subcommand that runs a description. Its arguments are only for lists of processes.
 pub const COMMAND: &str = "run-slot";
 
@@ -67,6 +69,9 @@ pub struct Description {
     pub new_here: bool,
     /// It prints more.
     pub verbose: bool,
+    /// Who is told about the run.
+    #[serde(default, skip_serializing_if = "Notify::is_nobody")]
+    pub notify: Notify,
 }
 
 /// A lease, and the targets that are fenced before the command starts under it.
@@ -249,6 +254,7 @@ mod tests {
             attempts: 3,
             new_here: false,
             verbose: true,
+            notify: Notify::default(),
         }
     }
 

@@ -22,6 +22,7 @@ pub use leases::IfBusy;
 use crate::config_file::{self, BadFile, Reader, Section};
 use crate::duration;
 use crate::job_records::Terms;
+use crate::notify::{AlertSettings, SecretUrl};
 use crate::schedule::Schedule;
 
 /// One job.
@@ -63,6 +64,8 @@ pub struct Job {
     pub attempts: u32,
     /// How long records of slots are kept.
     pub keep: Duration,
+    /// Pinged when a run starts and ends.
+    pub ping: Option<SecretUrl>,
 }
 
 impl Job {
@@ -106,7 +109,7 @@ const fn for_all(name: &'static str, what: &'static str) -> Key {
     Key { name, for_all: true, what }
 }
 
-const KEYS: [Key; 26] = [
+const KEYS: [Key; 28] = [
     own("name", "the name of the job and of its slots; no two jobs share one (needed)"),
     own("every", "an interval in whole seconds, counted from 1970-01-01T00:00Z; this or cron"),
     own("offset", "with every: slots are due this long after each multiple"),
@@ -142,6 +145,11 @@ const KEYS: [Key; 26] = [
     for_all("retry", "true: a slot whose outcome is unknown is run again [false]"),
     for_all("attempts", "how often a slot may fail before it waits for you [1]"),
     for_all("keep", "how long records of slots are kept [\"90d\"]"),
+    own(
+        "ping",
+        "a URL that is asked when a run starts (URL/start) and ends (URL/EXITCODE); a skip is URL/log",
+    ),
+    own("ping_file", "instead of ping: the file that has the URL, relative to where the file is"),
 ];
 
 /// For `leasehold help leasehold.toml`.
@@ -159,6 +167,11 @@ leasehold.toml names the store, and says which jobs are run and when:
   new_here = [\"OTHER-STORE\"]         keys and slots that were done on that store may be run again on this one
   keep_log = \"90d\"                  how long the run log is kept; \"none\": for ever
   keep_log_runs = 10000             how many records of a job are kept; 0: any number
+
+  [alerts]                          one message for each change: something went wrong, or is well again
+  url_file = \"alert-url\"            gets JSON; or url = \"URL\"
+  command = [\"./mail.sh\"]           gets the same on standard input
+  on = [\"failed\", \"lost\", \"refused\", \"overdue\", \"unknown\"]
 
   [[job]]
   name = \"publish\"
@@ -255,6 +268,7 @@ fn parse_with(
     defaults.only(&in_defaults)?;
     let in_a_job: Vec<&str> = KEYS.iter().map(|key| key.name).collect();
     let zone = file.text("timezone")?;
+    AlertSettings::of(&file, Path::new(""))?;
     for section in [&file, &defaults] {
         section.parsed("timezone", when::zone)?;
     }
@@ -320,6 +334,7 @@ fn job(said: &JobTable<'_>, base: &Path) -> Result<Job, BadFile> {
         retry: said.either(retry)?.unwrap_or(false),
         attempts: count("attempts", 1, 1000)?.unwrap_or(1),
         keep: said.either(|section| at_least(section, "keep", DAY))?.unwrap_or(90 * DAY),
+        ping: SecretUrl::of(own, "ping", base)?,
         leases,
         name,
         dir,

@@ -11,6 +11,7 @@ pub mod handoff;
 pub mod job_records;
 pub mod jobs;
 pub mod manual;
+pub mod notify;
 pub mod placeholders;
 #[cfg(unix)]
 pub mod runner;

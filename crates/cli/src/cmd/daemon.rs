@@ -20,7 +20,7 @@ use watch::Watch;
 
 use super::{OpenedStore, open_tested, other_stores, remember_store, store_failed};
 use crate::args::{Everywhere, NewHereArgs};
-use crate::config::Chosen;
+use crate::config::{self, Chosen};
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::daemon as say;
 use crate::messages::run::system;
@@ -139,6 +139,7 @@ fn start<'a>(
         store_shown: chosen.shown.clone(),
         new_here: new_here.said,
         verbose: out.verbose,
+        alerts: config::alerts(flags),
     };
     let mut progress = Progress::new(out, chosen.clone());
     let scheduler = Scheduler::new(store, log, starter, mode, move |event| progress.tell(event));

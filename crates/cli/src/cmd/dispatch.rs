@@ -14,17 +14,22 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
 
 /// Whether the command was typed for its output: it fails if the output cannot be written.
 fn prints(command: &Command) -> bool {
-    use Command::{Completions, Doctor, Fence, Guard, Help, History, Man, Plan, Status, Why};
+    use Command::{
+        Check, Completions, Doctor, Fence, Guard, Help, History, Man, Metrics, Plan, Stats, Status, Why,
+    };
     matches!(
         command,
-        Completions(_)
+        Check(_)
+            | Completions(_)
             | Doctor(_)
             | Fence(_)
             | Guard(_)
             | Help(_)
             | History(_)
             | Man(_)
+            | Metrics(_)
             | Plan(_)
+            | Stats(_)
             | Status(_)
             | Why(_)
     )
@@ -32,8 +37,20 @@ fn prints(command: &Command) -> bool {
 
 /// Whether the command could not have run a job: its failures need not say that nothing was run.
 fn runs_no_job(command: &Command) -> bool {
-    use Command::{Doctor, History, Pause, Resume, Retry, Status, Why};
-    matches!(command, Doctor(_) | History(_) | Pause(_) | Resume(_) | Retry(_) | Status(_) | Why(_))
+    use Command::{Check, Doctor, History, Metrics, Pause, Resume, Retry, Stats, Status, Why};
+    matches!(
+        command,
+        Check(_)
+            | Doctor(_)
+            | History(_)
+            | Metrics(_)
+            | Pause(_)
+            | Resume(_)
+            | Retry(_)
+            | Stats(_)
+            | Status(_)
+            | Why(_)
+    )
 }
 
 fn carry_out(cli: &Cli, out: &Out) -> Result<u8, Failed> {
@@ -45,6 +62,10 @@ fn carry_out(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Why(args) => why::run(flags, args, out),
         Command::Daemon(args) => daemon::daemon(flags, args, out),
         Command::Tick(args) => daemon::tick(flags, args, out),
+        Command::Check(args) => check::run(flags, args, out),
+        Command::Stats(args) => stats::run(flags, args, out),
+        Command::Metrics(args) => metrics::run(flags, args, out),
+        Command::Trigger(args) => trigger::run(flags, args, out),
         Command::Plan(args) => plan::run(flags, args, out),
         Command::Pause(args) => pause::run(flags, args, pause::Verb::Pause, out),
         Command::Resume(args) => pause::run(flags, args, pause::Verb::Resume, out),

@@ -2,6 +2,7 @@
 
 pub mod adopt;
 pub mod break_;
+pub mod check;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
@@ -11,6 +12,7 @@ pub mod guard;
 pub mod help;
 pub mod history;
 pub mod manual;
+pub mod metrics;
 pub mod once;
 pub mod pause;
 pub mod plan;
@@ -21,8 +23,10 @@ pub mod run;
 pub mod run_log;
 #[cfg(feature = "http")]
 pub mod serve;
+pub mod stats;
 pub mod status;
 pub mod step;
+pub mod trigger;
 pub mod use_;
 pub mod why;
 pub mod write;

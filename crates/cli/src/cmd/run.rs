@@ -8,6 +8,7 @@ mod watch;
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use leasehold::backends::gate::Gates;
 use leasehold::core::name::Name;
@@ -19,6 +20,7 @@ use leasehold::other_stores::OtherStores;
 use leasehold::run_fences::Fences;
 use leasehold::stores::Store;
 use leasehold_run::duration;
+use leasehold_run::notify::Notify;
 use leasehold_run::placeholders::Moment;
 use leasehold_run::runner::lookup::{Program, lookup};
 use leasehold_run::runner::run::{self, RunResult, RunSpec};
@@ -32,24 +34,32 @@ use super::{
     warn_unremembered,
 };
 use crate::args::{Everywhere, ReportArgs, RunArgs};
-use crate::config;
+use crate::config::{self, Chosen};
 use crate::exit::{FailKind, Failed};
-use crate::messages::run as say;
+use crate::messages::{notify as notify_say, run as say};
+use crate::notify::Told;
 use crate::out::Out;
 use crate::report;
 
 /// Runs the command. The exit code is that of the command, or one of Leasehold's.
 pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> {
+    if args.observe && args.manner.ping.is_some() {
+        return Err(notify_say::not_observed());
+    }
     if args.observe {
         return observe::run(flags, args, out);
     }
     report::check(&args.manner.reports)?;
+    if let Some(why) = args.manner.ping.as_ref().and_then(|url| url.read().err()) {
+        return Err(notify_say::bad_ping(why));
+    }
     let asked = ReportOptions {
         lease: &args.name,
         job: args.manner.job.as_deref(),
         skip_exit: args.manner.skip_exit,
         reports: &args.manner.reports,
         new_here: args.doing.new_here.said,
+        notify: Notify { ping: args.manner.ping.clone(), alerts: config::alerts(flags) },
     };
     carry_out(&asked, prepare(flags, args), out, |_| ())
 }
@@ -66,6 +76,8 @@ pub struct ReportOptions<'a> {
     pub reports: &'a ReportArgs,
     /// Items that this machine saw done on another store may be done again on this one.
     pub new_here: bool,
+    /// Who is told about the run.
+    pub notify: Notify,
 }
 
 /// Runs what is prepared, and reports it. `left` gets the result of the run, if there is one.
@@ -75,18 +87,17 @@ fn carry_out(
     out: &Out,
     left: impl FnOnce(&RunResult),
 ) -> Result<u8, Failed> {
+    let told = Told::new(args, out);
     // A run that could not start is reported too.
-    let early = |failed: Failed| {
-        report::write(args.reports, out, || report::early(args, &failed));
-        failed
-    };
-    let (mut spec, fences, mut opened) = prepared.map_err(early)?;
-    if let Some(nothing) = nothing_to_do(args, &spec, &mut opened, out) {
+    let (mut spec, fences, mut opened) = prepared.map_err(|failed| told.early(None, failed))?;
+    if let Some(nothing) = nothing_to_do(args, &told, &spec, &mut opened, out) {
         return nothing;
     }
-    other_stores::refuse(&mut spec, &mut opened, args.new_here).map_err(early)?;
+    let early = |failed, chosen: &Chosen| told.early(Some(chosen), failed);
+    other_stores::refuse(&mut spec, &mut opened, args.new_here)
+        .map_err(|failed| early(failed, &opened.chosen))?;
     // Not earlier: a store that refused the lease does not keep it.
-    super::remember_store(&opened, &spec.leases).map_err(early)?;
+    super::remember_store(&opened, &spec.leases).map_err(|failed| early(failed, &opened.chosen))?;
     let OpenedStore { chosen, store, memory, state, .. } = opened;
     if let Some(caution) = store.facts().caution {
         out.chat(&caution);
@@ -99,10 +110,11 @@ fn carry_out(
             out.note(caution);
         }
     }
-    let mut progress = Progress::new(out, &spec, &chosen, silence);
+    let mut progress = Progress::new(out, &spec, &chosen, silence, told.starter());
     let terminal = spec.foreground.then(terminal).flatten();
-    let ran =
-        run::run(&spec, store, memory.clone(), fences, &mut progress).map_err(say::system).map_err(early)?;
+    let ran = run::run(&spec, store, memory.clone(), fences, &mut progress).map_err(say::system);
+    let ran = ran.map_err(|failed| early(failed, &chosen))?;
+    let on = Some((&chosen, ran.lasted));
     left(&ran);
     if let Some(before) = terminal.filter(|_| was_killed(&ran.outcome)) {
         restore(&before);
@@ -119,15 +131,14 @@ fn carry_out(
         unnoted.for_each(|(subject, why)| other_stores::warn_unnoted(subject, why, out));
         if let Some((subject, other)) = &opened.other_store {
             let failed = other_stores::refusal(subject, other, &chosen);
-            report::write(args.reports, out, || report::early(args, &failed));
-            return Err(failed);
+            return Err(early(failed, &chosen));
         }
         let not_run = ran.outcome == Outcome::NotStarted(NotStarted::Item);
         if let Some(held_off) = opened.held_off().filter(|_| not_run) {
             // It is the key, where there is one that was asked for.
             let item = spec.key.as_ref().filter(|_| opened.key.is_some()).unwrap_or(item);
             let result = item_args::not_run(held_off, item, args.skip_exit, &chosen, out);
-            report::write(args.reports, out, || report::item(&spec, held_off, &result));
+            told.end(on, || report::item(&spec, held_off, &result));
             return result;
         }
     }
@@ -136,13 +147,14 @@ fn carry_out(
         _ => not_started(why, &chosen, &spec.leases[0], LeasePurpose::Run),
     };
     let result = progress.ended(&ran, args.skip_exit, refusal);
-    report::write(args.reports, out, || report::record(&spec, &ran, &result));
+    told.end(on, || report::record(&spec, &ran, &result));
     result
 }
 
 /// Whether the item need not be run, as far as a look without the lease can say.
 fn nothing_to_do(
     args: &ReportOptions<'_>,
+    told: &Told<'_>,
     spec: &RunSpec,
     opened: &mut OpenedStore,
     out: &Out,
@@ -152,14 +164,13 @@ fn nothing_to_do(
     let found = leasehold::ledger::peek(opened.store.as_mut(), item).ok()??;
     // The machine also remembers the lease if another machine did the work.
     if let Err(failed) = super::remember_store(opened, &spec.leases) {
-        report::write(args.reports, out, || report::early(args, &failed));
-        return Some(Err(failed));
+        return Some(Err(told.early(Some(&opened.chosen), failed)));
     }
     if let Some(Err(e)) = spec.seen.as_ref().map(|seen| seen.note_opened(&item.subject, item.keep, &found)) {
         other_stores::warn_unnoted(&item.subject, &e, out);
     }
     let result = item_args::not_run(&found, item, args.skip_exit, &opened.chosen, out);
-    report::write(args.reports, out, || report::item(spec, &found, &result));
+    told.end(Some((&opened.chosen, Duration::ZERO)), || report::item(spec, &found, &result));
     if let Some(record) = spec.skipped(&found) {
         opened.log.write(opened.store.as_mut(), &record);
     }

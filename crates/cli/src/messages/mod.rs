@@ -7,6 +7,7 @@
 pub mod adopt;
 pub mod break_lease;
 pub mod by_hand;
+pub mod check;
 #[cfg(test)]
 mod commands;
 pub mod config;
@@ -20,6 +21,8 @@ pub mod guard;
 pub mod help;
 pub mod history;
 pub mod items;
+pub mod metrics;
+pub mod notify;
 pub mod observe;
 pub mod once;
 pub mod other_stores;
@@ -32,10 +35,12 @@ pub mod retry;
 pub mod run;
 #[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
 pub mod serve;
+pub mod stats;
 pub mod status;
 pub mod step;
 pub mod store;
 pub mod timeline;
+pub mod trigger;
 pub mod use_store;
 pub mod why;
 pub mod write;
@@ -82,8 +87,12 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     history::CATALOGUE,
     timeline::CATALOGUE,
     why::CATALOGUE,
+    stats::CATALOGUE,
+    check::CATALOGUE,
+    metrics::CATALOGUE,
     plan::CATALOGUE,
     daemon::CATALOGUE,
+    trigger::CATALOGUE,
     pause::CATALOGUE,
     by_hand::CATALOGUE,
     break_lease::CATALOGUE,
@@ -96,6 +105,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     other_stores::CATALOGUE,
     serve::CATALOGUE,
     report::CATALOGUE,
+    notify::CATALOGUE,
     observe::CATALOGUE,
     leasehold::state::messages::CATALOGUE,
     help::CATALOGUE,

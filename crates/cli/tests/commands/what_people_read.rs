@@ -80,7 +80,7 @@ fn completions_load_and_the_manual_renders() {
     let bash = world.run(&["completions", "bash"]).quiet().out;
     let script = world.write("complete.bash", &format!("{bash}\nCOMP_WORDS=(leasehold sta)\nCOMP_CWORD=1\n_leasehold leasehold sta leasehold\necho \"${{COMPREPLY[@]}}\"\n"));
     let ended = Ended::from(world.program("bash").arg(script).output().unwrap()).quiet();
-    assert_eq!(ended.out, "status\n");
+    assert_eq!(ended.out, "status stats\n");
     assert!(world.run(&["completions", "zsh"]).quiet().out.starts_with("#compdef leasehold"));
     assert!(world.run(&["completions", "fish"]).quiet().out.contains("complete -c leasehold"));
     world.run(&["completions", "tcsh"]).is(64, "[possible values: ");

@@ -13,6 +13,7 @@ use crate::handoff::{
     COMMAND, Description, Handed, LeaseAndTargets, NotBegun, RunOutcome, SlotOutcome, VERSION,
 };
 use crate::jobs::{IfBusy, Job};
+use crate::notify::{AlertSettings, Notify};
 use crate::placeholders::{BadTemplate, Moment, filled};
 use crate::schedule::Slot;
 
@@ -29,6 +30,8 @@ pub struct Starter {
     pub new_here: bool,
     /// Runs print more.
     pub verbose: bool,
+    /// Who is told if a run goes wrong.
+    pub alerts: Option<AlertSettings>,
 }
 
 /// Why a run was not started.
@@ -130,6 +133,7 @@ impl Starter {
             attempts: job.attempts,
             new_here: self.new_here,
             verbose: self.verbose,
+            notify: Notify { ping: job.ping.clone(), alerts: self.alerts.clone() },
         })
     }
 }

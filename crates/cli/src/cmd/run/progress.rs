@@ -15,6 +15,7 @@ use crate::cmd::{SlowStoreNotice, held_by, names, target_args};
 use crate::config::{Chosen, scope};
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::{plan, run as say};
+use crate::notify::ping::Starter;
 use crate::out::Out;
 
 /// What is said about one run.
@@ -37,6 +38,8 @@ pub struct Progress<'a> {
     paused: bool,
     /// The job was stopped.
     stopped: bool,
+    /// Tells elsewhere that the run begins.
+    starter: Option<Starter>,
 }
 
 impl<'a> Progress<'a> {
@@ -45,6 +48,7 @@ impl<'a> Progress<'a> {
         spec: &'a RunSpec,
         chosen: &'a Chosen,
         silence: Option<SlowStoreNotice>,
+        starter: Option<Starter>,
     ) -> Self {
         Self {
             out,
@@ -58,6 +62,7 @@ impl<'a> Progress<'a> {
             confirmed: None,
             paused: false,
             stopped: false,
+            starter,
         }
     }
 }
@@ -121,6 +126,14 @@ impl Progress<'_> {
     /// Keeps what later messages need.
     fn note(&mut self, event: &Event) {
         let now = clock::boot_time();
+        let begins = match event {
+            Event::Granted(_) => self.spec.item.is_none(),
+            Event::ItemOpened(opened) => opened.is_to_start(),
+            _ => false,
+        };
+        if begins && let Some(starter) = &self.starter {
+            starter.start(&self.spec.run_id);
+        }
         match event {
             Event::Granted(granted) => {
                 let same = |lease: &&Name| **lease == granted.lease;

@@ -40,6 +40,7 @@ pub fn slot() -> Result<u8, Failed> {
         skip_exit: 0,
         reports: &ReportArgs::default(),
         new_here: described.new_here,
+        notify: described.notify.clone(),
     };
     let mut started = None;
     let result =

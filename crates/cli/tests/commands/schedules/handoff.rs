@@ -43,6 +43,7 @@ pub fn described(world: &World, command: &[&str]) -> Description {
         attempts: 1,
         new_here: false,
         verbose: false,
+        notify: leasehold_run::notify::Notify::default(),
     }
 }
 

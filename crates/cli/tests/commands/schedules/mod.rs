@@ -17,3 +17,4 @@ mod paused;
 mod secrets;
 mod switch;
 mod told;
+mod triggered;

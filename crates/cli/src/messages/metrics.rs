@@ -1,0 +1,19 @@
+//! `leasehold metrics`.
+
+#[cfg(test)]
+use leasehold::messages::Catalogue;
+
+use super::failures;
+
+/// What `metrics` says.
+#[cfg(test)]
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "metrics",
+    about: "`leasehold metrics`: counters of the run log, as OpenMetrics.",
+    entries: &[FAILURES],
+};
+
+failures! {
+    not_written(file, why) Config "not_written"
+        { "cannot write {file}: {why}" "The file is as it was" "Its directory must be there and writable" }
+}
