@@ -25,7 +25,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let count: u32 = count.parse()?;
     let mut store = stores::open(url)?;
     let (subject, lease) = (Subject::Key(key.clone()), lease_of(key));
-    let mut read = |key: &str| block_on(store.read(key))?.map(|stored| stored.body).ok_or_else(|| no_record(key));
+    let mut read =
+        |key: &str| block_on(store.read(key))?.map(|stored| stored.body).ok_or_else(|| no_record(key));
     let item = Entry::decode(&read(&key_of(&subject))?)?;
     let held = LeaseRecord::decode(&lease, &read(&lease_key(&lease))?)?;
     let (found, _) = newest(store.as_mut(), Scope::Job(&lease), Window::all(), 1, |_| true)?;
@@ -41,8 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             item.claim.holder.since = host::utc(at.as_secs());
             let held = LeaseRecord { lease: lease.clone(), ..held.clone() };
             let write = WriteId(random::seed());
-            let record =
-                |key: String, body: Vec<u8>| BatchWrite { key, expected: None, write, body };
+            let record = |key: String, body: Vec<u8>| BatchWrite { key, expected: None, write, body };
             writes.push(record(key_of(&item.subject), Entry { write, ..item.clone() }.encode()?));
             writes.push(record(lease_key(&lease), LeaseRecord { write, ..held }.encode()));
             writes.push(creation(&LogRecord {
@@ -54,7 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 ..logged.clone()
             }));
         }
-        let wrong = block_on(store.cas_many(&writes)).into_iter().find(|cas| !matches!(cas, Cas::Written { .. }));
+        let wrong =
+            block_on(store.cas_many(&writes)).into_iter().find(|cas| !matches!(cas, Cas::Written { .. }));
         if let Some(wrong) = wrong {
             return Err(format!("not written: {wrong:?}").into());
         }
