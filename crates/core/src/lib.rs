@@ -17,6 +17,7 @@ extern crate alloc;
 pub mod additions;
 pub mod fence;
 pub mod fence_record;
+pub mod forgotten;
 pub mod human_duration;
 pub mod ids;
 pub mod ledger;

@@ -170,6 +170,19 @@ impl SeenTokens {
         write(&path, &page).map(|()| seen)
     }
 
+    /// Drops the notes about a lease on this store: its name is over. Best effort: a note that stays does no harm.
+    pub fn drop_notes(&self, lease: &Name) {
+        let Some(path) = self.file(lease) else { return };
+        let mut page = self.load(lease);
+        if page.stores.remove(&self.store).is_none() {
+            return;
+        }
+        let _ = match page.stores.is_empty() && page.more.is_empty() {
+            true => std::fs::remove_file(&path),
+            false => write(&path, &page),
+        };
+    }
+
     /// The first error in writing a note.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.get().map(String::as_str)

@@ -1,13 +1,15 @@
 //! From the first look to the grant.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::hold::{Held, Part, Renewal};
 use super::{
-    Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Outcome, Phase, Reading, Request, RequestId,
-    Session, Signal, Stage, Step, StopReason,
+    Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Op, Outcome, Phase, Reading, Request, RequestId,
+    Session, Signal, Stage, Step, StopReason, What,
 };
+use crate::forgotten::Forgotten;
 use crate::record::{BadRecord, Holder, LeaseRecord};
 use crate::rules::{self, Claim, ClaimDecision, ReadBack, Refusal, Rules, SeenToken, View};
 use crate::session::types::WatchedRecord;
@@ -55,6 +57,8 @@ pub(super) struct Seek {
     doubt_since: Option<BootTime>,
     /// A claim's outcome is unknown; it may still be applied.
     claim_open: bool,
+    /// Whether the lease that is tried was forgotten on purpose; none: nobody has asked.
+    forgotten: Option<bool>,
     /// The record that the last claim replaces, if it was held.
     predecessor: Option<Box<LeaseRecord>>,
     part: Seeking,
@@ -73,6 +77,8 @@ enum Seeking {
         /// The last read failed.
         unanswered: bool,
     },
+    /// The lease has no record although this host has seen one: what says that it was forgotten is being read.
+    Asking { found: ReadLease },
     /// This machine is asked whether the holder is gone.
     Probing { found: ReadLease, busy: Busy },
     /// The claim is being written, or read back.
@@ -130,6 +136,7 @@ impl Seek {
             busy: None,
             doubt_since: None,
             claim_open: false,
+            forgotten: None,
             predecessor: None,
             part: Seeking::Reading { unanswered: false },
         }
@@ -137,7 +144,7 @@ impl Seek {
 
     pub(super) fn phase(&self) -> Phase {
         match self.part {
-            Seeking::Reading { .. } | Seeking::Waiting { .. } => Phase::Looking,
+            Seeking::Reading { .. } | Seeking::Waiting { .. } | Seeking::Asking { .. } => Phase::Looking,
             Seeking::Probing { .. } => Phase::Probing,
             Seeking::Claiming { .. } => Phase::Taking,
         }
@@ -148,7 +155,7 @@ impl Seek {
         match self.part {
             Seeking::Waiting { until, .. } => Some(until),
             Seeking::Claiming { again_at, .. } => again_at,
-            Seeking::Reading { .. } | Seeking::Probing { .. } => None,
+            Seeking::Reading { .. } | Seeking::Asking { .. } | Seeking::Probing { .. } => None,
         }
     }
 
@@ -208,20 +215,7 @@ impl<R: Rules> Session<R> {
             step.tell(Event::AnsweredAgain);
         }
         match result {
-            Err(failure) if seek.may_ask_again(&failure, step.now) => {
-                if !unanswered {
-                    step.tell(Event::Unanswered { message: failure.message });
-                }
-                seek.pauses += 1;
-                let pause = backoff(seek.pauses, self.ids.fresh());
-                let until = step.now.plus(pause).min(seek.wait_until);
-                seek.part = Seeking::Waiting { until, watch: None, unanswered: true };
-                self.stage = Stage::Seeking(seek);
-            }
-            Err(failure) => {
-                let in_doubt = seek.claim_open;
-                self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
-            }
+            Err(failure) => self.on_no_answer(seek, unanswered, failure, step),
             // A claim of an earlier round may have landed since: look for it.
             Ok(reading) if self.may_land_here() => {
                 self.on_claim_read_back(seek, None, sent, Ok(reading), step);
@@ -231,6 +225,43 @@ impl<R: Rules> Session<R> {
                 Err(bad) => self.refuse(Refusal::Bad(bad), step),
             },
         }
+    }
+
+    /// A read failed. It is tried again while this run waits. `unanswered`: so did the one before.
+    fn on_no_answer(&mut self, mut seek: Seek, unanswered: bool, failure: Failure, step: &mut Step) {
+        if !seek.may_ask_again(&failure, step.now) {
+            let in_doubt = seek.claim_open;
+            return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
+        }
+        if !unanswered {
+            step.tell(Event::Unanswered { message: failure.message });
+        }
+        seek.pauses += 1;
+        let pause = backoff(seek.pauses, self.ids.fresh());
+        let until = step.now.plus(pause).min(seek.wait_until);
+        seek.part = Seeking::Waiting { until, watch: None, unanswered: true };
+        self.stage = Stage::Seeking(seek);
+    }
+
+    /// What says that the lease was forgotten was read. The lease is decided on once more, as it was found.
+    pub(super) fn on_forgotten(&mut self, result: Result<Vec<Vec<u8>>, Failure>, step: &mut Step) {
+        let mut seek = match self.leave_stage() {
+            Stage::Seeking(seek) => seek,
+            stage => return self.stage = stage,
+        };
+        let found = match core::mem::replace(&mut seek.part, Seeking::Reading { unanswered: false }) {
+            Seeking::Asking { found } => found,
+            part => return self.stage = Stage::Seeking(Seek { part, ..seek }),
+        };
+        let bodies = match result {
+            Ok(bodies) => bodies,
+            Err(failure) => return self.on_no_answer(seek, false, failure, step),
+        };
+        // One that this version cannot read says nothing, so the lease is refused as before.
+        let records: Vec<Forgotten> = bodies.iter().filter_map(|body| Forgotten::decode(body).ok()).collect();
+        let LeaseChoice { lease, seen, .. } = &self.plan.leases[self.at];
+        seek.forgotten = Some(seen.is_some_and(|seen| self.rules.is_forgotten(lease, seen, &records)));
+        self.decide(seek, found, false, step);
     }
 
     fn refuse(&mut self, refusal: Refusal, step: &mut Step) {
@@ -262,6 +293,7 @@ impl<R: Rules> Session<R> {
             holder_gone: gone || self.plan.force,
             instance: &found.instance,
             seen,
+            forgotten: seek.forgotten == Some(true),
         };
         match self.rules.acquire(&view, &claim) {
             ClaimDecision::Take(record) => {
@@ -269,6 +301,11 @@ impl<R: Rules> Session<R> {
                 seek.part = Seeking::Claiming { failed: None, again_at: None, interrupted: None };
                 self.stage = Stage::Seeking(seek);
                 self.ask_write(record, found.stored.map(|(_, version)| version), None, step);
+            }
+            ClaimDecision::Refuse(Refusal::Vanished { .. }) if seek.forgotten.is_none() => {
+                seek.part = Seeking::Asking { found };
+                self.stage = Stage::Seeking(seek);
+                self.ask(What::Forgotten, Op::Forgotten, step);
             }
             ClaimDecision::Refuse(refusal) => self.refuse(refusal, step),
             ClaimDecision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, step),
@@ -339,6 +376,7 @@ impl<R: Rules> Session<R> {
     /// Tries the next lease of the list, waits, or gives up.
     fn on_busy(&mut self, mut seek: Seek, found: ReadLease, busy: Busy, step: &mut Step) {
         seek.doubt_since = None;
+        seek.forgotten = None;
         if self.at + 1 < self.plan.leases.len() {
             self.at += 1;
             return self.look(seek, step);
@@ -498,7 +536,8 @@ impl<R: Rules> Session<R> {
         step: &mut Step,
     ) {
         let seen = SeenToken { epoch: record.epoch, token: record.token };
-        if self.plan.leases[self.at].seen.is_some_and(|known| known.epoch != record.epoch) {
+        let known = self.plan.leases[self.at].seen.filter(|_| seek.forgotten != Some(true));
+        if known.is_some_and(|known| known.epoch != record.epoch) {
             step.tell(Event::EpochChanged);
         }
         self.attempts.retain(|a| a.at == self.at);
