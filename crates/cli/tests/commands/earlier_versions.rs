@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 
 use leasehold::core::additions::Additions;
 use leasehold::core::fence_record::FenceRecord;
+use leasehold::core::forgotten::Forgotten;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::Entry;
 use leasehold::core::ledger::job_record::JobRecord;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
+use leasehold::core::run_log::LogRecord;
 use leasehold::ledger::key_of;
 use leasehold::random;
 use leasehold::stores::{Cas, Store};
@@ -69,6 +71,12 @@ fn again(key: &str, body: &str) -> Option<String> {
             .map_or_else(|e| why(&e).into(), |job_record| job_record.encode()),
         "gates" => {
             FenceRecord::decode(body.as_bytes()).map_or_else(|e| why(&e).into(), |fence| fence.encode())
+        }
+        "log" => {
+            LogRecord::decode(body.as_bytes()).unwrap_or_else(|e| panic!("{key}: {e:?}: {body}")).encode()
+        }
+        "forgotten" => {
+            Forgotten::decode(body.as_bytes()).map_or_else(|e| why(&e).into(), |record| record.encode())
         }
         "examined" | "probe" => return None,
         _ => panic!("a kind of record that nobody reads here: {key}"),
