@@ -22,7 +22,7 @@ pub use items::{
 use items::{DAEMON_HELP, TICK_HELP};
 use leasehold::backends;
 use leasehold_run::{duration, handoff};
-pub use store::{AdoptArgs, UseArgs};
+pub use store::{AdoptArgs, ForgetArgs, UseArgs};
 pub use typed::parse;
 
 const AFTER_HELP: &str = "\
@@ -159,6 +159,8 @@ pub enum Command {
     Use(UseArgs),
     /// Accept the record of a lease after the store lost a newer one (79)
     Adopt(AdoptArgs),
+    /// Remove the records of names that are over: free leases, finished keys and their log
+    Forget(ForgetArgs),
     /// Serve this store over HTTP, to sandboxes without credentials
     #[cfg(feature = "http")]
     Serve(ServeArgs),

@@ -49,7 +49,7 @@ const OUT_OF_REACH: &[(&str, &[&str])] = &[
     ("a process that the kernel does not end", &["run.stop_stuck"]),
     ("a process of another user", &["run.another_users"]),
     ("a store whose clock jumps", &["run.lost_store_clock", "run.stop_store_clock"]),
-    ("a store without a clock", &["doctor.no_age", "items.no_age", "items.no_clock"]),
+    ("a store without a clock", &["doctor.no_age", "forget.no_ages", "items.no_age", "items.no_clock"]),
     ("a scheduler that names no command", &["run.empty_slot"]),
     ("a signal that whoever starts the daemon has blocked", &["daemon.signals_blocked"]),
     ("a server that listens beyond this machine", &["serve.plain_http"]),

@@ -334,6 +334,11 @@ pub fn may_forget_item(entry: &Entry, aged: &Aged<'_>) -> Result<(), Left> {
     }
 }
 
+/// Whether the lease that was made for a key may be removed unasked, once it is old enough: the key is done for good.
+pub fn may_sweep_lease_of(entry: &Entry) -> bool {
+    matches!(entry.state, ItemState::Ok | ItemState::Skipped) && !entry.comes_again()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::forgotten::{Aged, BadForgotten, Forgotten, Left, Names, may_forget, may_forget_item};
+use leasehold_core::forgotten::{
+    Aged, BadForgotten, Forgotten, Left, Names, ONCE, may_forget, may_forget_item,
+};
 use leasehold_core::ledger::{Entry, Subject};
 use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
@@ -242,9 +244,9 @@ fn forget_lease(
     forgot: &mut Forgot,
 ) -> Result<(), ForgetError> {
     let judged = match judge_lease(store, name, stored, wish.older_than) {
-        Ok((lease, last)) => match key_stays(store, &lease, Duration::ZERO)? {
-            Some(why) => Err(why),
-            None => Ok((lease, last)),
+        Ok((lease, last)) => match key_stays(store, &lease)? {
+            Some(Err(why)) => Err(why),
+            Some(Ok(())) | None => Ok((lease, last)),
         },
         Err(why) => Err(why),
     };
@@ -285,23 +287,26 @@ pub(crate) fn judge_lease(
     Ok((lease, last))
 }
 
-/// Why the key of a lease keeps it; nothing: there is no such key, or it is over.
-pub(crate) fn key_stays(
-    store: &mut dyn Store,
-    lease: &Name,
-    least: Duration,
-) -> Result<Option<Left>, Failure> {
-    let Some(key) = lease.as_str().strip_suffix(leasehold_core::forgotten::ONCE) else { return Ok(None) };
+/// Whether the key that a lease was made for is over, and if not, why; nothing: there is no such key.
+fn key_stays(store: &mut dyn Store, lease: &Name) -> Result<Option<Result<(), Left>>, Failure> {
+    let Some(key) = lease.as_str().strip_suffix(ONCE) else { return Ok(None) };
     let subject = Subject::Key(key.into());
     let Some(stored) = block_on(store.read(&key_of(&subject)))? else { return Ok(None) };
-    Ok(judge_key(store, &subject, &stored, least).err())
+    Ok(Some(judge_key(store, &subject, &stored, None)))
 }
 
-fn judge_key(store: &dyn Store, subject: &Subject, stored: &Stored, least: Duration) -> Result<(), Left> {
+fn judge_key(
+    store: &dyn Store,
+    subject: &Subject,
+    stored: &Stored,
+    least: Option<Duration>,
+) -> Result<(), Left> {
     let entry = Entry::decode_of(subject, &stored.body).map_err(|_| Left::Unreadable)?;
     let facts = store.facts();
-    let (age, resolution) = (known_age(&facts, stored.age), facts.resolution);
-    let age = if least.is_zero() { Some(Duration::MAX) } else { age };
+    // Of a lease that is old enough the key may be of any age.
+    let (age, least) =
+        least.map_or((Some(Duration::ZERO), Duration::ZERO), |least| (known_age(&facts, stored.age), least));
+    let resolution = if least.is_zero() { Duration::ZERO } else { facts.resolution };
     may_forget_item(&entry, &Aged { age, resolution, instance: &facts.instance, least })
 }
 
@@ -319,7 +324,7 @@ fn forget_key(
         forgot.left(RecordKind::Key, at.trim_start_matches(PREFIXES[0]), Left::Unreadable);
         return Ok(());
     };
-    if let Err(why) = judge_key(store, &Subject::Key(key.clone()), stored, wish.older_than) {
+    if let Err(why) = judge_key(store, &Subject::Key(key.clone()), stored, Some(wish.older_than)) {
         forgot.left(RecordKind::Key, key, why);
         return Ok(());
     }

@@ -14,12 +14,13 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
 
 /// Whether the command was typed for its output: it fails if the output cannot be written.
 fn prints(command: &Command) -> bool {
-    use Command::{Completions, Doctor, Fence, Guard, Help, History, Man, Plan, Status, Why};
+    use Command::{Completions, Doctor, Fence, Forget, Guard, Help, History, Man, Plan, Status, Why};
     matches!(
         command,
         Completions(_)
             | Doctor(_)
             | Fence(_)
+            | Forget(_)
             | Guard(_)
             | Help(_)
             | History(_)
@@ -63,6 +64,7 @@ fn carry_out(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Release(args) => manual::release(flags, args, out),
         Command::Break(args) => break_::run(flags, args, out),
         Command::Adopt(args) => adopt::run(flags, args, out),
+        Command::Forget(args) => forget::run(flags, args, out),
         Command::Use(args) => use_::run(flags, args, out),
         #[cfg(feature = "http")]
         Command::Serve(args) => serve::run(flags, args, out),

@@ -6,6 +6,7 @@ pub mod daemon;
 pub mod demo;
 pub mod doctor;
 pub mod fence;
+pub mod forget;
 pub mod gate;
 pub mod guard;
 pub mod help;

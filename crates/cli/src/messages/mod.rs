@@ -15,6 +15,7 @@ pub mod demo;
 pub mod doctor;
 pub mod fence;
 pub mod fenced;
+pub mod forget;
 pub mod gate;
 pub mod guard;
 pub mod help;
@@ -88,6 +89,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     by_hand::CATALOGUE,
     break_lease::CATALOGUE,
     adopt::CATALOGUE,
+    forget::CATALOGUE,
     doctor::CATALOGUE,
     leasehold::doctor::messages::CATALOGUE,
     use_store::CATALOGUE,

@@ -22,6 +22,7 @@ mod files_beside_a_target;
 mod gates;
 mod git_push;
 mod guard;
+mod names_that_are_over;
 mod newcomers_are_told_what_they_need;
 mod observing;
 mod one_winner_each_race;
