@@ -22,7 +22,7 @@ pub use items::{
 use items::{DAEMON_HELP, TICK_HELP};
 use leasehold::backends;
 use leasehold_run::{duration, handoff};
-pub use store::{AdoptArgs, ForgetArgs, UseArgs};
+pub use store::{AdoptArgs, ForgetArgs, UninstallArgs, UseArgs};
 pub use typed::parse;
 
 const AFTER_HELP: &str = "\
@@ -161,6 +161,8 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// Remove the records of names that are over: free leases, finished keys and their log
     Forget(ForgetArgs),
+    /// Show everything of Leasehold here, in its store and at its targets (--show)
+    Uninstall(UninstallArgs),
     /// Serve this store over HTTP, to sandboxes without credentials
     #[cfg(feature = "http")]
     Serve(ServeArgs),

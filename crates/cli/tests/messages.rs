@@ -47,6 +47,7 @@ const OUT_OF_REACH: &[(&str, &[&str])] = &[
         ],
     ),
     ("a process that the kernel does not end", &["run.stop_stuck"]),
+    ("a file of the system", &["uninstall.edit_file"]),
     ("a process of another user", &["run.another_users"]),
     ("a store whose clock jumps", &["run.lost_store_clock", "run.stop_store_clock"]),
     ("a store without a clock", &["doctor.no_age", "forget.no_ages", "items.no_age", "items.no_clock"]),

@@ -49,3 +49,11 @@ pub struct ForgetArgs {
     #[arg(long)]
     pub dry_run: bool,
 }
+
+/// `uninstall`
+#[derive(Debug, Args)]
+pub struct UninstallArgs {
+    /// List what there is, with the commands that remove it. Removes nothing
+    #[arg(long)]
+    pub show: bool,
+}

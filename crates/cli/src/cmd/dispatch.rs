@@ -14,7 +14,9 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
 
 /// Whether the command was typed for its output: it fails if the output cannot be written.
 fn prints(command: &Command) -> bool {
-    use Command::{Completions, Doctor, Fence, Forget, Guard, Help, History, Man, Plan, Status, Why};
+    use Command::{
+        Completions, Doctor, Fence, Forget, Guard, Help, History, Man, Plan, Status, Uninstall, Why,
+    };
     matches!(
         command,
         Completions(_)
@@ -27,6 +29,7 @@ fn prints(command: &Command) -> bool {
             | Man(_)
             | Plan(_)
             | Status(_)
+            | Uninstall(_)
             | Why(_)
     )
 }
@@ -65,6 +68,7 @@ fn carry_out(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Break(args) => break_::run(flags, args, out),
         Command::Adopt(args) => adopt::run(flags, args, out),
         Command::Forget(args) => forget::run(flags, args, out),
+        Command::Uninstall(args) => uninstall::run(flags, args, out),
         Command::Use(args) => use_::run(flags, args, out),
         #[cfg(feature = "http")]
         Command::Serve(args) => serve::run(flags, args, out),

@@ -24,6 +24,7 @@ pub mod run_log;
 pub mod serve;
 pub mod status;
 pub mod step;
+pub mod uninstall;
 pub mod use_;
 pub mod why;
 pub mod write;

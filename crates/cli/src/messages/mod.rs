@@ -37,6 +37,7 @@ pub mod status;
 pub mod step;
 pub mod store;
 pub mod timeline;
+pub mod uninstall;
 pub mod use_store;
 pub mod why;
 pub mod write;
@@ -92,6 +93,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     forget::CATALOGUE,
     doctor::CATALOGUE,
     leasehold::doctor::messages::CATALOGUE,
+    uninstall::CATALOGUE,
     use_store::CATALOGUE,
     store::CATALOGUE,
     config::CATALOGUE,

@@ -44,6 +44,7 @@ mod the_last_runs_are_kept;
 mod the_run_log;
 mod three_daemons;
 mod tidy;
+mod uninstall;
 mod what_goes_wrong_is_told;
 mod what_is_recorded_is_told;
 mod what_is_shown_is_text;
