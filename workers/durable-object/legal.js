@@ -4,6 +4,7 @@
 // replay core's whole table of cases against this file on workerd: change both, or neither.
 
 const LEASE_PREFIX = "leases/";
+const FORGOTTEN_PREFIX = "forgotten/";
 const BODY_MAX = 16 * 1024;
 const TTL_MAX_MS = 7 * 24 * 3600 * 1000;
 const TOKEN_MAX = 2 ** 53 - 1;
@@ -35,8 +36,9 @@ const SENTENCES = {
 
 export const sentence = (word) => SENTENCES[word];
 
-// Leases are never removed.
-export const removable = (key) => !key.startsWith(LEASE_PREFIX);
+// Leases are never removed here, so nothing ever says that one was.
+export const forgets = (key) => key.startsWith(FORGOTTEN_PREFIX);
+export const removable = (key) => !key.startsWith(LEASE_PREFIX) && !forgets(key);
 
 // Kind and name of a key with which a store is tested or asked for its time.
 const ofTests = (key) => /^((?:doctor|probe)\/)([^]*)$/.exec(key)?.slice(1);

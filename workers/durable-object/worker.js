@@ -5,7 +5,7 @@
 // write, and a reply leaves only once what it tells is on disk.
 
 import { DurableObject } from "cloudflare:workers";
-import { called, listable, placed, removable, sentence, verdict } from "./legal.js";
+import { called, forgets, listable, placed, removable, sentence, verdict } from "./legal.js";
 
 const KEY_MAX = 512;
 const BODY_MAX = 64 * 1024;
@@ -161,6 +161,7 @@ async function read(key, store) {
 }
 
 async function write(request, key, bearer, store) {
+  if (forgets(key)) throw new Refusal(422, "this store keeps its leases: no name is forgotten here", "kept");
   const write = request.headers.get("Leasehold-Write-Id") ?? "";
   if (!/^[0-9a-f]{32}$/.test(write)) {
     throw new Refusal(400, "Leasehold-Write-Id must be 32 lower-case hexadecimal digits");

@@ -25,7 +25,7 @@ use leasehold::backends;
 use leasehold_run::notify::SecretUrl;
 use leasehold_run::{duration, handoff};
 pub use seeing::{CheckArgs, MetricsArgs, StatsArgs, TriggerArgs};
-pub use store::{AdoptArgs, UseArgs};
+pub use store::{AdoptArgs, ForgetArgs, UninstallArgs, UseArgs};
 pub use typed::parse;
 
 const AFTER_HELP: &str = "\
@@ -170,6 +170,10 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// Print counters of the run log for Prometheus, as OpenMetrics
     Metrics(MetricsArgs),
+    /// Remove the records of names that are over: free leases, finished keys and their log
+    Forget(ForgetArgs),
+    /// Show everything of Leasehold here, in its store and at its targets (--show)
+    Uninstall(UninstallArgs),
     /// Serve this store over HTTP, to sandboxes without credentials
     #[cfg(feature = "http")]
     Serve(ServeArgs),

@@ -19,6 +19,7 @@ pub mod alert;
 mod codec;
 pub mod fence;
 pub mod fence_record;
+pub mod forgotten;
 pub mod human_duration;
 pub mod ids;
 pub mod ledger;

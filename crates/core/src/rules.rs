@@ -11,6 +11,7 @@ use core::hash::Hash;
 use core::time::Duration;
 
 use crate::additions::Additions;
+use crate::forgotten::Forgotten;
 use crate::ids::{Epoch, Grant, Token, WriteId};
 use crate::name::Name;
 use crate::record::{BadRecord, Hold, Holder, LeaseRecord};
@@ -72,6 +73,8 @@ pub struct View<'a> {
     pub instance: &'a str,
     /// The highest token this host has seen.
     pub seen: Option<SeenToken>,
+    /// What this host has seen was forgotten on purpose, so that its record may be gone.
+    pub forgotten: bool,
 }
 
 impl<'a> View<'a> {
@@ -82,8 +85,8 @@ impl<'a> View<'a> {
         resolution: Duration,
         instance: &'a str,
     ) -> Self {
-        let (watched, holder_gone, seen) = (Duration::ZERO, false, None);
-        Self { record: Some(record), age, resolution, watched, holder_gone, instance, seen }
+        let (watched, holder_gone, seen, forgotten) = (Duration::ZERO, false, None, false);
+        Self { record: Some(record), age, resolution, watched, holder_gone, instance, seen, forgotten }
     }
 }
 
@@ -225,7 +228,9 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
 
     /// Whether the claim may be granted, and what to write.
     fn acquire(&self, view: &View<'_>, claim: &Claim) -> ClaimDecision {
-        if let Some(refusal) = view.seen.and_then(|seen| rewound(seen, view.record)) {
+        if let Some(refusal) = view.seen.and_then(|seen| rewound(seen, view.record))
+            && !(view.forgotten && matches!(refusal, Refusal::Vanished { .. }))
+        {
             return ClaimDecision::Refuse(refusal);
         }
         let Some(record) = view.record else {
@@ -249,6 +254,11 @@ pub trait Rules: Clone + Debug + PartialEq + Eq + Hash {
             }),
             None => ClaimDecision::Refuse(Refusal::Exhausted),
         }
+    }
+
+    /// Whether one of these records says that what this host has seen of a lease was forgotten on purpose.
+    fn is_forgotten(&self, lease: &Name, seen: SeenToken, records: &[Forgotten]) -> bool {
+        records.iter().any(|record| record.covers(lease, seen))
     }
 
     /// The record after a renewal. Only the write id is new, so only the age restarts. The instance stays that

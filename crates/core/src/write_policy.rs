@@ -12,12 +12,14 @@ mod tests;
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
 #[cfg(any(test, feature = "tables"))]
 pub use table::{PolicyCase, PolicyTable, table};
 
+use crate::forgotten::{Aged, FORGOTTEN_PREFIX, Forgotten, LEAST_AGE, Left, may_forget};
 use crate::ids::{Token, WriteId};
 use crate::name::Name;
 use crate::past_lines;
@@ -123,8 +125,16 @@ pub enum Illegal {
     Revoked,
     /// The request to stop ends the lease before the holder has to stop.
     Early,
-    /// Another run holds the lease.
+    /// Another run holds the lease, or has not given it back.
     Held,
+    /// Only an admin bearer may have names forgotten.
+    Admin,
+    /// The lease changed too recently to be removed, or nobody knows when.
+    Young,
+    /// No forgotten-record says that the lease is removed on purpose.
+    Unannounced,
+    /// This record is never removed.
+    Kept,
 }
 
 impl Illegal {
@@ -144,6 +154,10 @@ impl Illegal {
             Self::Revoked => "revoked",
             Self::Early => "early",
             Self::Held => "held",
+            Self::Admin => "admin",
+            Self::Young => "young",
+            Self::Unannounced => "unannounced",
+            Self::Kept => "kept",
         }
     }
 
@@ -169,12 +183,25 @@ impl fmt::Display for Illegal {
             Self::Revoked => "a revoked lease can only be given back",
             Self::Early => "a revocation may not end the lease early",
             Self::Held => "somebody holds the lease, and only an admin bearer may take it from them",
+            Self::Admin => "only an admin bearer may have names forgotten",
+            Self::Young => "a lease that changed within the last hour is not removed",
+            Self::Unannounced => "no forgotten-record says that this lease is removed on purpose",
+            Self::Kept => "a forgotten-record is never removed",
         })
     }
 }
 
 /// Whether `offer` is a write that the rules could have made.
 pub fn legal(offer: &WriteOffer<'_>) -> Result<LeaseChange, Illegal> {
+    if offer.key.starts_with(FORGOTTEN_PREFIX) {
+        let new = Forgotten::decode(offer.new).ok().filter(|new| new.names.key() == offer.key);
+        return match new {
+            _ if !offer.admin => Err(Illegal::Admin),
+            None => Err(Illegal::Record),
+            Some(new) if new.write != offer.write => Err(Illegal::Write),
+            Some(_) => Ok(LeaseChange::Free),
+        };
+    }
     let Some(name) = offer.key.strip_prefix(LEASE_PREFIX) else { return Ok(LeaseChange::Free) };
     let name = Name::new(name).map_err(|_| Illegal::Name)?;
     let new = exact(&name, offer.new).ok_or(Illegal::Record)?;
@@ -285,10 +312,49 @@ fn granted(
     }
 }
 
-/// Whether records under this key may be removed. Leases may not: a lease that vanished would start again
-/// with its first token.
+/// Whether every client may remove records under this key. A lease that vanished would start again with its first
+/// token, so leases are removed only as [`may_remove`] says.
 pub fn removable(key: &str) -> bool {
-    !key.starts_with(LEASE_PREFIX)
+    !key.starts_with(LEASE_PREFIX) && !key.starts_with(FORGOTTEN_PREFIX)
+}
+
+/// A removal that a client wants to make, of the version that is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct RemovalOffer<'a> {
+    /// The key.
+    pub key: &'a str,
+    /// The record that is stored there.
+    pub old: &'a [u8],
+    /// Its age, by the store's clock, if known.
+    pub age: Option<Duration>,
+    /// How coarse that age is.
+    pub resolution: Duration,
+    /// The store instance that is asked.
+    pub instance: &'a str,
+    /// Whether this client may have names forgotten.
+    pub admin: bool,
+    /// The forgotten-records that may be about the lease.
+    pub forgotten: &'a [Vec<u8>],
+}
+
+/// Whether a client may make this removal. A lease must be free for an hour, and a forgotten-record must say that it is
+/// removed on purpose.
+pub fn may_remove(offer: &RemovalOffer<'_>) -> Result<(), Illegal> {
+    let Some(name) = offer.key.strip_prefix(LEASE_PREFIX) else {
+        return if removable(offer.key) { Ok(()) } else { Err(Illegal::Kept) };
+    };
+    if !offer.admin {
+        return Err(Illegal::Admin);
+    }
+    let name = Name::new(name).map_err(|_| Illegal::Name)?;
+    let old = exact(&name, offer.old).ok_or(Illegal::Stored)?;
+    let RemovalOffer { age, resolution, instance, .. } = *offer;
+    let last = may_forget(&old, &Aged { age, resolution, instance, least: LEAST_AGE }).map_err(|left| {
+        if matches!(left, Left::Held | Left::Expired) { Illegal::Held } else { Illegal::Young }
+    })?;
+    let said = offer.forgotten.iter().filter_map(|body| Forgotten::decode(body).ok());
+    let covered = said.into_iter().any(|record| record.covers(&name, last));
+    if covered { Ok(()) } else { Err(Illegal::Unannounced) }
 }
 
 /// The rights of a bearer.

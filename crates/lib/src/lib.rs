@@ -31,6 +31,7 @@ pub mod clock_offset;
 #[cfg(all(unix, feature = "doctor"))]
 pub mod doctor;
 pub mod driver;
+pub mod forget;
 pub mod host;
 pub mod lease;
 pub mod ledger;

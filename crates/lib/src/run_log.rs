@@ -3,12 +3,14 @@
 //! Nothing waits for a record and nothing depends on it. A record that the store does not take within a second
 //! is kept on this machine ([`unlogged`]), and the next run here hands it in.
 
+mod once;
 mod read;
 pub mod unlogged;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use leasehold_core::forgotten::ONCE;
 use leasehold_core::name::Name;
 use leasehold_core::run_log::{LOG_PREFIX, LogRecord, day_of, day_prefix, job_prefix, older_than};
 use leasehold_core::store::Landed;
@@ -19,14 +21,17 @@ pub use read::{LogEntry, Scope, Window, each, in_order, newest};
 
 use self::unlogged::Unlogged;
 use crate::clock;
+use crate::seen_tokens::SeenTokens;
 use crate::stores::{BatchWrite, Cas, Failure, Listed, Store, Stored};
 
 /// How long a store may take for a record, and for all that is handed in and swept after it.
 pub const LOG_PATIENCE: Duration = Duration::from_secs(1);
-/// One of so many writes looks for records that are too old, and removes at most [`SWEPT`] of them.
+/// One of so many writes looks for records that are too old, and removes at most [`SWEPT`] of them. Of the runs of keys, one
+/// of so many looks for leases of keys that are done.
 pub const SWEEP_EVERY: u64 = 16;
 const SWEPT: usize = 100;
-/// One of so many writes counts the records of its job, and removes those that are too many.
+/// One of so many writes counts the records of its job, and removes those that are too many. One of so many looks at some
+/// notes of this machine.
 const COUNT_EVERY: u64 = 256;
 const PAGE: usize = 1000;
 
@@ -50,6 +55,8 @@ impl Default for Retention {
 pub struct LogWriter {
     unlogged: Unlogged,
     retention: Retention,
+    /// What this machine remembers of leases on the store.
+    notes: Option<SeenTokens>,
     /// Records that another thread is writing. Shared by all copies.
     begun: Arc<Mutex<Vec<LogRecord>>>,
 }
@@ -57,7 +64,13 @@ pub struct LogWriter {
 impl LogWriter {
     /// A writer that keeps what the store does not take.
     pub fn new(unlogged: Unlogged, retention: Retention) -> Self {
-        Self { unlogged, retention, begun: Arc::default() }
+        Self { unlogged, retention, notes: None, begun: Arc::default() }
+    }
+
+    /// The same, for a machine with these notes: those of leases that are swept go too.
+    #[must_use]
+    pub fn with_notes(self, notes: SeenTokens) -> Self {
+        Self { notes: Some(notes), ..self }
     }
 
     /// A writer that keeps nothing; for programs without a state directory.
@@ -143,6 +156,16 @@ impl LogWriter {
         }
         if let Some(most) = self.retention.per_job.filter(|_| number.is_multiple_of(COUNT_EVERY)) {
             sweep_job(store, &record.job, most, clock::wall(), end)?;
+        }
+        let (turn, random) = (number % SWEEP_EVERY, number / SWEEP_EVERY);
+        let notes = self.notes.as_ref();
+        if let Some(lease) = record.lease.as_ref().filter(|lease| lease.as_str().ends_with(ONCE))
+            && turn == SWEEP_EVERY / 2
+        {
+            once::sweep(store, notes, lease, random, end)?;
+        }
+        if let Some(notes) = notes.filter(|_| number % COUNT_EVERY == COUNT_EVERY / 4) {
+            once::sweep_notes(store, notes, random, end)?;
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use leasehold_core::additions::Additions;
 use leasehold_core::ids::{Epoch, Token, WriteId};
@@ -19,6 +20,9 @@ use crate::clock::clock_domain;
 use crate::run_log::unlogged::Unlogged;
 use crate::run_log::{LogWriter, Retention};
 use crate::state::{StateDir, read_private, write_private};
+
+/// How many files are looked at.
+const LOOKED_AT: usize = 10_000;
 
 /// The file of one lease. If it is lost or unreadable, the store alone decides.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -123,7 +127,8 @@ impl SeenTokens {
     pub fn log_writer(&self, retention: Retention) -> LogWriter {
         let state = self.state.clone();
         let unlogged = state.map(|state| Unlogged::new(state, Some(self.store.clone())));
-        LogWriter::new(unlogged.unwrap_or_else(Unlogged::none), retention)
+        let writer = LogWriter::new(unlogged.unwrap_or_else(Unlogged::none), retention);
+        if self.state.is_some() { writer.with_notes(self.clone()) } else { writer }
     }
 
     /// Other stores that this user used this lease on.
@@ -168,6 +173,27 @@ impl SeenTokens {
         };
         (entry.epoch, entry.token, entry.watched) = (None, None, None);
         write(&path, &page).map(|()| seen)
+    }
+
+    /// Drops the notes about a lease on this store: its name is over. Best effort: a note that stays does no harm.
+    pub fn drop_notes(&self, lease: &Name) {
+        let Some(path) = self.file(lease) else { return };
+        let mut page = self.load(lease);
+        if page.stores.remove(&self.store).is_none() {
+            return;
+        }
+        let _ = match page.stores.is_empty() && page.more.is_empty() {
+            true => std::fs::remove_file(&path),
+            false => write(&path, &page),
+        };
+    }
+
+    /// Some notes about leases on this store that were not changed for this long, by the clock of the file system.
+    pub fn some_old(&self, age: Duration, most: usize, random: u64) -> Vec<(Name, SeenToken)> {
+        let names = self.state.as_ref().map(|state| state.remembered(age, LOOKED_AT)).unwrap_or_default();
+        let first = usize::try_from(random).unwrap_or(0) % names.len().max(1);
+        let turned = names[first..].iter().chain(&names[..first]);
+        turned.filter_map(|lease| Some((lease.clone(), self.recall(lease).seen?))).take(most).collect()
     }
 
     /// The first error in writing a note.

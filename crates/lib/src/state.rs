@@ -148,6 +148,17 @@ impl StateDir {
         self.path.join("memory").join(format!("{}.json", flat(lease)))
     }
 
+    /// Leases with a file of tokens that was not changed for this long; best effort, and out of at most so many files.
+    pub fn remembered(&self, age: std::time::Duration, most: usize) -> Vec<Name> {
+        let entries = fs::read_dir(self.path.join("memory")).into_iter().flatten().flatten().take(most);
+        let old = entries.filter(|entry| {
+            let changed = entry.metadata().and_then(|found| found.modified());
+            changed.is_ok_and(|at| at.elapsed().is_ok_and(|since| since >= age))
+        });
+        let named = old.filter_map(|entry| entry.file_name().into_string().ok());
+        named.filter_map(|file| Name::new(&file.strip_suffix(".json")?.replace('=', "/")).ok()).collect()
+    }
+
     /// The notes of items that were seen started or done, by store.
     pub fn done(&self) -> PathBuf {
         self.path.join("done")

@@ -18,6 +18,7 @@ use leasehold_core::session::{Input, Op, Reading, Request, RequestId, lease_key}
 use leasehold_core::time::BootTime;
 
 use crate::clock;
+use crate::forget;
 use crate::ledger::ItemRecorder;
 use crate::liveness::lock;
 use crate::liveness::{self, Probe};
@@ -276,6 +277,7 @@ impl Task {
         let Self::Request(request) = self else { return None };
         match request {
             Request::Ask { id, op: Op::Read, .. } => Some(Input::Read { id, result: Err(failure) }),
+            Request::Ask { id, op: Op::Forgotten, .. } => Some(Input::Forgotten { id, result: Err(failure) }),
             Request::Ask { id, op: Op::Cas { .. }, .. } => {
                 Some(Input::Cas { id, result: Cas::Unknown(failure) })
             }
@@ -310,6 +312,7 @@ fn ask(store: &mut dyn Store, log: &LogWriter, id: RequestId, lease: &Name, op: 
             let stored = pollster::block_on(store.read(&key));
             Input::Read { id, result: stored.map(|stored| reading(store, stored)) }
         }
+        Op::Forgotten => Input::Forgotten { id, result: forget::records(store, lease) },
         Op::Cas { expected, write, body, log: None } => {
             let cas = store.cas(&key, expected.as_ref(), write, &body);
             Input::Cas { id, result: pollster::block_on(cas) }

@@ -142,7 +142,8 @@ impl<R: Record, S, B> NextCall<UpdateOutcome<R, S>, B> {
 impl From<one_shot::OneShotNext> for NextCall<one_shot::OneShotOutcome> {
     fn from(next: one_shot::OneShotNext) -> Self {
         match next {
-            one_shot::OneShotNext::Ask(Op::Read) => Self::Read,
+            // A change by hand asks for no forgotten-record: it changes what there is.
+            one_shot::OneShotNext::Ask(Op::Read | Op::Forgotten) => Self::Read,
             one_shot::OneShotNext::Ask(Op::Cas { expected, write, body, log: _ }) => {
                 Self::Cas { expected, write, body: Some(body) }
             }

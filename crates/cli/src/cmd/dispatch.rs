@@ -15,7 +15,8 @@ pub fn dispatch(cli: &Cli, out: &Out) -> Result<u8, Failed> {
 /// Whether the command was typed for its output: it fails if the output cannot be written.
 fn prints(command: &Command) -> bool {
     use Command::{
-        Check, Completions, Doctor, Fence, Guard, Help, History, Man, Metrics, Plan, Stats, Status, Why,
+        Check, Completions, Doctor, Fence, Forget, Guard, Help, History, Man, Metrics, Plan, Stats, Status,
+        Uninstall, Why,
     };
     matches!(
         command,
@@ -23,6 +24,7 @@ fn prints(command: &Command) -> bool {
             | Completions(_)
             | Doctor(_)
             | Fence(_)
+            | Forget(_)
             | Guard(_)
             | Help(_)
             | History(_)
@@ -31,6 +33,7 @@ fn prints(command: &Command) -> bool {
             | Plan(_)
             | Stats(_)
             | Status(_)
+            | Uninstall(_)
             | Why(_)
     )
 }
@@ -84,6 +87,8 @@ fn carry_out(cli: &Cli, out: &Out) -> Result<u8, Failed> {
         Command::Release(args) => manual::release(flags, args, out),
         Command::Break(args) => break_::run(flags, args, out),
         Command::Adopt(args) => adopt::run(flags, args, out),
+        Command::Forget(args) => forget::run(flags, args, out),
+        Command::Uninstall(args) => uninstall::run(flags, args, out),
         Command::Use(args) => use_::run(flags, args, out),
         #[cfg(feature = "http")]
         Command::Serve(args) => serve::run(flags, args, out),

@@ -3,6 +3,7 @@
 use leasehold::backends::gate::Gates;
 use leasehold::backends::{is_masked, shown, target_of};
 use leasehold::core::fence::{Fence, FenceMode};
+use leasehold::core::name::Name;
 use leasehold::state::{StateDir, write_private};
 use leasehold::targets::{Class, Target};
 use serde_json::{Value, json};
@@ -87,6 +88,14 @@ fn look(url: &str, flags: &Everywhere, gates: &mut Option<Gates>) -> TargetRow {
         }
         Err(error) => TargetRow { class: Some(opened.class()), ..bad(error.to_string()) },
     }
+}
+
+/// The targets that were fenced from here and still have the fence of one of these leases, as far as they can be read.
+pub fn of_leases(flags: &Everywhere, state: &StateDir, leases: &[Name]) -> Vec<String> {
+    let mut gates = None;
+    let rows = state.targets().into_iter().map(|url| look(&url, flags, &mut gates));
+    let fenced = rows.filter(|row| row.fence.as_ref().is_some_and(|fence| leases.contains(&fence.lease)));
+    fenced.map(|row| row.target).collect()
 }
 
 fn list(flags: &Everywhere, urls: &[String], out: &Out) -> Result<u8, Failed> {

@@ -16,6 +16,7 @@ pub mod demo;
 pub mod doctor;
 pub mod fence;
 pub mod fenced;
+pub mod forget;
 pub mod gate;
 pub mod guard;
 pub mod help;
@@ -41,6 +42,7 @@ pub mod step;
 pub mod store;
 pub mod timeline;
 pub mod trigger;
+pub mod uninstall;
 pub mod use_store;
 pub mod why;
 pub mod write;
@@ -97,8 +99,10 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     by_hand::CATALOGUE,
     break_lease::CATALOGUE,
     adopt::CATALOGUE,
+    forget::CATALOGUE,
     doctor::CATALOGUE,
     leasehold::doctor::messages::CATALOGUE,
+    uninstall::CATALOGUE,
     use_store::CATALOGUE,
     store::CATALOGUE,
     config::CATALOGUE,

@@ -43,7 +43,7 @@ notes! {
     no_condition() "name the version to replace with If-Match, or send If-None-Match: * for a new key";
     other_version() "the key does not have that version";
     bad_write_id() "Leasehold-Write-Id must be 32 lower-case hexadecimal digits";
-    lease_stays() "lease records are never removed";
+    lease_stays() "only an admin bearer may remove lease records, and forgotten-records are never removed";
     late() "the store did not answer in time";
     too_many() "too many requests are waiting for the store";
     failed() "the store failed";

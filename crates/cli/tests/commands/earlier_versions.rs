@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use leasehold::core::additions::Additions;
 use leasehold::core::fence_record::FenceRecord;
+use leasehold::core::forgotten::Forgotten;
 use leasehold::core::ids::WriteId;
 use leasehold::core::ledger::Entry;
 use leasehold::core::ledger::job_record::JobRecord;
@@ -76,6 +77,9 @@ fn again(key: &str, body: &str) -> Option<String> {
                 LogRecord::decode(body.as_bytes()).unwrap_or_else(|e| panic!("{key}: {e:?}: {body}"));
             assert_eq!(record.key(), key);
             record.encode()
+        }
+        "forgotten" => {
+            Forgotten::decode(body.as_bytes()).map_or_else(|e| why(&e).into(), |record| record.encode())
         }
         "examined" | "probe" => return None,
         _ => panic!("a kind of record that nobody reads here: {key}"),

@@ -155,6 +155,16 @@ pub struct Entry {
     pub write: WriteId,
 }
 
+/// The addition to the entry of a key that is done for a time only.
+const COMES_AGAIN: &str = "comes_again";
+
+impl Entry {
+    /// Whether it is a key that is done for a time only: its lease will be used again, and fences may remember it.
+    pub fn comes_again(&self) -> bool {
+        self.more.contains_key(COMES_AGAIN)
+    }
+}
+
 /// What to do about an item if the outcome of its last run is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IfUnknown {
@@ -255,7 +265,7 @@ pub fn begin(
     let entry = found.entry;
     match entry.state {
         ItemState::Ok if outlived(found, ask.keep) => {
-            ItemVerdict::Begin(Entry { more: entry.more.clone(), ..first(ask, write) })
+            ItemVerdict::Begin(Entry { more: noting_keep(&entry.more, ask), ..first(ask, write) })
         }
         ItemState::Ok => ItemVerdict::Done,
         ItemState::Skipped => ItemVerdict::Skipped,
@@ -463,9 +473,18 @@ fn first(ask: &ItemRequest, write: WriteId) -> Entry {
         since_first: Some(Duration::ZERO),
         ending: None,
         steps: Vec::new(),
-        more: Additions::new(),
+        more: noting_keep(&Additions::new(), ask),
         write,
     }
+}
+
+/// The additions of an entry, with a note if its run says that a key is done for a time only.
+fn noting_keep(more: &Additions, ask: &ItemRequest) -> Additions {
+    let mut more = more.clone();
+    if ask.keep.is_some() && matches!(ask.subject, Subject::Key(_)) {
+        more.insert(COMES_AGAIN.into(), true.into());
+    }
+    more
 }
 
 fn again(found: FoundEntry<'_>, ask: &ItemRequest, write: WriteId) -> Entry {
@@ -477,6 +496,7 @@ fn again(found: FoundEntry<'_>, ask: &ItemRequest, write: WriteId) -> Entry {
         claim: ask.claim.clone(),
         since_first: since_first(found),
         ending: None,
+        more: noting_keep(&found.entry.more, ask),
         write,
         ..found.entry.clone()
     }

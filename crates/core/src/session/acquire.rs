@@ -1,14 +1,16 @@
 //! From the first look to the grant.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::hold::{Held, Hold, Part, Renewal};
 use super::leave::How;
 use super::{
-    Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Outcome, Phase, Reading, Request, RequestId,
-    Session, Signal, Stage, Step, StopReason,
+    Busy, Effect, Event, Granted, LeaseChoice, NotStarted, Op, Outcome, Phase, Reading, Request, RequestId,
+    Session, Signal, Stage, Step, StopReason, What,
 };
+use crate::forgotten::Forgotten;
 use crate::record::{BadRecord, Holder, LeaseRecord};
 use crate::rules::{self, Claim, ClaimDecision, ReadBack, Refusal, Rules, SeenToken, View};
 use crate::session::types::WatchedRecord;
@@ -52,6 +54,8 @@ pub(super) struct Seek {
     waiting_told: bool,
     /// The first holder that was found: it is reported if no lease is free.
     busy: Option<Busy>,
+    /// Whether the lease that is tried was forgotten on purpose; none: nobody has asked.
+    forgotten: Option<bool>,
     part: Seeking,
 }
 
@@ -67,6 +71,12 @@ enum Seeking {
         watch: Option<RequestId>,
         /// The last read failed.
         unanswered: bool,
+    },
+    /// The lease has no record although this host has seen one: what says that it was forgotten is being read.
+    Asking {
+        found: ReadLease,
+        /// Since when a claim is in doubt that may still land here.
+        doubt_since: Option<BootTime>,
     },
     /// This machine is asked whether the holder is gone.
     Probing {
@@ -130,13 +140,14 @@ impl Seek {
             pauses: 0,
             waiting_told: false,
             busy: None,
+            forgotten: None,
             part: Seeking::Reading { unanswered: false },
         }
     }
 
     pub(super) fn phase(&self) -> Phase {
         match self.part {
-            Seeking::Reading { .. } | Seeking::Waiting { .. } => Phase::Looking,
+            Seeking::Reading { .. } | Seeking::Waiting { .. } | Seeking::Asking { .. } => Phase::Looking,
             Seeking::Probing { .. } => Phase::Probing,
             Seeking::Claiming { .. } => Phase::Taking,
         }
@@ -147,7 +158,7 @@ impl Seek {
         match self.part {
             Seeking::Waiting { until, .. } => Some(until),
             Seeking::Claiming { again_at, .. } => again_at,
-            Seeking::Reading { .. } | Seeking::Probing { .. } => None,
+            Seeking::Reading { .. } | Seeking::Asking { .. } | Seeking::Probing { .. } => None,
         }
     }
 
@@ -160,7 +171,9 @@ impl Seek {
 
     fn doubt_since(&self) -> Option<BootTime> {
         match self.part {
-            Seeking::Claiming { doubt_since, .. } | Seeking::Probing { doubt_since, .. } => doubt_since,
+            Seeking::Claiming { doubt_since, .. }
+            | Seeking::Probing { doubt_since, .. }
+            | Seeking::Asking { doubt_since, .. } => doubt_since,
             _ => None,
         }
     }
@@ -214,20 +227,7 @@ impl<R: Rules> Session<R> {
             step.tell(Event::AnsweredAgain);
         }
         match result {
-            Err(failure) if seek.may_ask_again(&failure, step.now) => {
-                if !unanswered {
-                    step.tell(Event::Unanswered { message: failure.message });
-                }
-                seek.pauses += 1;
-                let pause = backoff(seek.pauses, self.ids.fresh());
-                let until = step.now.plus(pause).min(seek.wait_until);
-                seek.part = Seeking::Waiting { until, watch: None, unanswered: true };
-                self.stage = Stage::Seeking(seek);
-            }
-            Err(failure) => {
-                let in_doubt = self.claim_may_land();
-                self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
-            }
+            Err(failure) => self.on_no_answer(seek, unanswered, failure, step),
             // A claim of an earlier round may have landed since: look for it.
             Ok(reading) if self.may_land_here() => {
                 self.on_claim_read_back(seek, None, sent, Ok(reading), step);
@@ -237,6 +237,44 @@ impl<R: Rules> Session<R> {
                 Err(bad) => self.refuse(Refusal::Bad(bad), step),
             },
         }
+    }
+
+    /// A read failed. It is tried again while this run waits. `unanswered`: so did the one before.
+    fn on_no_answer(&mut self, mut seek: Seek, unanswered: bool, failure: Failure, step: &mut Step) {
+        if !seek.may_ask_again(&failure, step.now) {
+            let in_doubt = self.claim_may_land();
+            return self.done(Outcome::NotStarted(NotStarted::Store { failure, in_doubt }), step);
+        }
+        if !unanswered {
+            step.tell(Event::Unanswered { message: failure.message });
+        }
+        seek.pauses += 1;
+        let pause = backoff(seek.pauses, self.ids.fresh());
+        let until = step.now.plus(pause).min(seek.wait_until);
+        seek.part = Seeking::Waiting { until, watch: None, unanswered: true };
+        self.stage = Stage::Seeking(seek);
+    }
+
+    /// What says that the lease was forgotten was read. The lease is decided on once more, as it was found.
+    pub(super) fn on_forgotten(&mut self, result: Result<Vec<Vec<u8>>, Failure>, step: &mut Step) {
+        let mut seek = match self.leave_stage() {
+            Stage::Seeking(seek) => seek,
+            stage => return self.stage = stage,
+        };
+        let (found, doubt_since) =
+            match core::mem::replace(&mut seek.part, Seeking::Reading { unanswered: false }) {
+                Seeking::Asking { found, doubt_since } => (found, doubt_since),
+                part => return self.stage = Stage::Seeking(Seek { part, ..seek }),
+            };
+        let bodies = match result {
+            Ok(bodies) => bodies,
+            Err(failure) => return self.on_no_answer(seek, false, failure, step),
+        };
+        // One that this version cannot read says nothing, so the lease is refused as before.
+        let records: Vec<Forgotten> = bodies.iter().filter_map(|body| Forgotten::decode(body).ok()).collect();
+        let LeaseChoice { lease, seen, .. } = &self.plan.leases[self.at];
+        seek.forgotten = Some(seen.is_some_and(|seen| self.rules.is_forgotten(lease, seen, &records)));
+        self.decide(seek, found, false, doubt_since, step);
     }
 
     fn refuse(&mut self, refusal: Refusal, step: &mut Step) {
@@ -276,6 +314,7 @@ impl<R: Rules> Session<R> {
             holder_gone: gone || self.plan.force,
             instance: &found.instance,
             seen,
+            forgotten: seek.forgotten == Some(true),
         };
         match self.rules.acquire(&view, &claim) {
             ClaimDecision::Take(record) => {
@@ -285,6 +324,11 @@ impl<R: Rules> Session<R> {
                 let (found, version) = found.stored.unzip();
                 let replaces = found.filter(|found| found.hold.is_some()).map(Box::new);
                 self.ask_write(record, version, replaces, None, step);
+            }
+            ClaimDecision::Refuse(Refusal::Vanished { .. }) if seek.forgotten.is_none() => {
+                seek.part = Seeking::Asking { found, doubt_since };
+                self.stage = Stage::Seeking(seek);
+                self.ask(What::Forgotten, Op::Forgotten, step);
             }
             ClaimDecision::Refuse(refusal) => self.refuse(refusal, step),
             ClaimDecision::Held { ends_in } => self.on_held(seek, found, ends_in, gone, doubt_since, step),
@@ -358,6 +402,7 @@ impl<R: Rules> Session<R> {
 
     /// Tries the next lease of the list, waits, or gives up.
     fn on_busy(&mut self, mut seek: Seek, found: ReadLease, busy: Busy, step: &mut Step) {
+        seek.forgotten = None;
         if self.at + 1 < self.plan.leases.len() {
             self.at += 1;
             return self.look(seek, step);
@@ -521,7 +566,8 @@ impl<R: Rules> Session<R> {
         step: &mut Step,
     ) {
         let seen = SeenToken { epoch: record.epoch, token: record.token };
-        if self.plan.leases[self.at].seen.is_some_and(|known| known.epoch != record.epoch) {
+        let known = self.plan.leases[self.at].seen.filter(|_| seek.forgotten != Some(true));
+        if known.is_some_and(|known| known.epoch != record.epoch) {
             step.tell(Event::EpochChanged);
         }
         self.attempts.retain(|a| a.at == self.at);

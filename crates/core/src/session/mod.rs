@@ -7,6 +7,7 @@
 //! ```text
 //! Looking ─ read ─▶ held? ──▶ Probing ──▶ skip, wait or next lease
 //!    │                free, expired or holder gone
+//!    │                gone, and seen here before ─▶ Looking, for what says that it was forgotten
 //!    ▼
 //!  Taking ─ cas, read back in doubt ─▶ Sealing ─▶ Opening ─▶ Running ─▶ Stopping ─▶ Recording ─▶ Releasing ─▶ Over
 //!                                                              │  ▲
@@ -100,6 +101,8 @@ struct PendingCall {
 enum What {
     /// Reads the record, at first or to look for our own write ids after an answer that left a doubt.
     Read,
+    /// Reads what says that the lease was forgotten on purpose.
+    Forgotten,
     /// Writes this record: a claim, a renewal or a release.
     Write(LeaseRecord),
 }
@@ -185,6 +188,11 @@ impl<R: Rules> Session<R> {
             Input::Read { id, result } => {
                 if let Some(pending) = self.take_pending(id) {
                     self.on_read(&pending, result, step);
+                }
+            }
+            Input::Forgotten { id, result } => {
+                if self.take_pending(id).is_some() {
+                    self.on_forgotten(result, step);
                 }
             }
             Input::Cas { id, result } => {
@@ -355,6 +363,7 @@ impl<R: Rules> Session<R> {
         match pending.what {
             What::Write(_) => self.on_cas(pending, Cas::Unknown(failure), step),
             What::Read => self.on_read(&pending, Err(failure), step),
+            What::Forgotten => self.on_forgotten(Err(failure), step),
         }
     }
 

@@ -219,6 +219,13 @@ pub enum Input {
         /// The answer.
         result: Result<Reading, Failure>,
     },
+    /// The forgotten-records that may be about a lease were read: those that there are.
+    Forgotten {
+        /// The call.
+        id: RequestId,
+        /// Their bodies.
+        result: Result<Vec<Vec<u8>>, Failure>,
+    },
     /// A conditional write was answered.
     Cas {
         /// The call.
@@ -262,6 +269,8 @@ pub enum Input {
 pub enum Op {
     /// Read the lease.
     Read,
+    /// Read the forgotten-records that may be about the lease ([`crate::forgotten::Names::covering`]).
+    Forgotten,
     /// Write the lease if its version is the expected one.
     Cas {
         /// None: the lease must be absent.

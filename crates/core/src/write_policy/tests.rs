@@ -2,8 +2,10 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::*;
+use crate::forgotten::Names;
 use crate::ids::{Epoch, Grant};
 use crate::record::Holder;
+use crate::rules::SeenToken;
 
 /// The promises about every legal write, written without looking at the branches of the rule.
 fn promise(case: &PolicyCase<'_>) -> Result<(), &'static str> {
@@ -211,7 +213,50 @@ fn other_keys_are_free_and_odd_names_are_not() {
     for key in ["leases/", "leases/../x", "leases/A", "leases/a b"] {
         assert_eq!(legal(&WriteOffer { key, ..offer }), Err(Illegal::Name), "{key}");
     }
-    assert!(removable("runs/x/1") && !removable("leases/x"));
+    assert!(removable("runs/x/1") && !removable("leases/x") && !removable("forgotten/x"));
+}
+
+#[test]
+fn a_lease_is_removed_only_where_it_was_said() {
+    let free = record(None, 7, 1);
+    let hour = Duration::from_secs(3_600);
+    let (name, body) = (free.lease.clone(), free.encode());
+    let key = crate::session::lease_key(&name);
+    let last = SeenToken { epoch: free.epoch, token: free.token };
+    let said = |names: Names, seen| alloc::vec![Forgotten::new(names).with(seen).encode()];
+    let one = said(Names::One(name.clone()), Some(last));
+    let offer = RemovalOffer {
+        key: &key,
+        old: &body,
+        age: Some(hour + RESOLUTION),
+        resolution: RESOLUTION,
+        instance: &free.instance,
+        admin: true,
+        forgotten: &one,
+    };
+    assert_eq!(may_remove(&offer), Ok(()));
+    assert_eq!(may_remove(&RemovalOffer { admin: false, ..offer }), Err(Illegal::Admin));
+    assert_eq!(may_remove(&RemovalOffer { age: Some(hour), ..offer }), Err(Illegal::Young));
+    assert_eq!(may_remove(&RemovalOffer { age: None, ..offer }), Err(Illegal::Young));
+    assert_eq!(may_remove(&RemovalOffer { forgotten: &[], ..offer }), Err(Illegal::Unannounced));
+    let other = said(Names::One(name.clone()), None);
+    assert_eq!(may_remove(&RemovalOffer { forgotten: &other, ..offer }), Err(Illegal::Unannounced));
+    let held = record(held(1), 7, 1).encode();
+    assert_eq!(may_remove(&RemovalOffer { old: &held, ..offer }), Err(Illegal::Held));
+    assert_eq!(may_remove(&RemovalOffer { old: b"?", ..offer }), Err(Illegal::Stored));
+    let (forgotten, plain) = ("forgotten/site", "keys/site");
+    assert_eq!(may_remove(&RemovalOffer { key: forgotten, ..offer }), Err(Illegal::Kept));
+    assert_eq!(may_remove(&RemovalOffer { key: plain, admin: false, ..offer }), Ok(()));
+
+    let write = |key, admin, new| {
+        let (old, age, write) = (None, None, WriteId(0));
+        legal(&WriteOffer { key, old, age, resolution: RESOLUTION, instance: "i", admin, write, new })
+    };
+    let key = Names::One(name).key();
+    assert_eq!(write(&key, true, &one[0]), Ok(LeaseChange::Free));
+    assert_eq!(write(&key, false, &one[0]), Err(Illegal::Admin));
+    assert_eq!(write("forgotten/other", true, &one[0]), Err(Illegal::Record));
+    assert_eq!(write(&key, true, b"?"), Err(Illegal::Record));
 }
 
 #[test]

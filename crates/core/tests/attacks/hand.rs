@@ -131,10 +131,23 @@ impl Hand {
         self.step(Input::Read { id, result })
     }
 
+    /// These forgotten-records are found.
+    pub(crate) fn forgotten(&mut self, bodies: Vec<Vec<u8>>) -> &mut Self {
+        assert!(matches!(self.asked, Some((_, Op::Forgotten))), "not asked: {:?}", self.asked);
+        let id = self.id();
+        self.step(Input::Forgotten { id, result: Ok(bodies) })
+    }
+
     /// The read under way is not answered.
     pub(crate) fn silence(&mut self) -> &mut Self {
         let (id, result) = (self.id(), Err(silence()));
         self.step(Input::Read { id, result })
+    }
+
+    /// Nobody says whether the lease was forgotten.
+    pub(crate) fn unanswered(&mut self) -> &mut Self {
+        let (id, result) = (self.id(), Err(silence()));
+        self.step(Input::Forgotten { id, result })
     }
 
     /// The read under way finds this on a store that reports changes.

@@ -1,6 +1,7 @@
 //! Attacks on the design, and bugs that the simulator found, each as one small test by hand.
 
 mod bugs;
+mod forgotten;
 mod hand;
 mod logged;
 
@@ -128,7 +129,7 @@ fn attack_6_a_host_that_has_seen_the_lease_does_not_make_it_again() {
     let token = Token::new(9).unwrap();
     plan.leases[0].seen = Some(SeenToken { epoch: Epoch::first(3), token });
     let mut hand = Hand::new(plan);
-    hand.step(Input::Start).finds(None, None);
+    hand.step(Input::Start).finds(None, None).forgotten(Vec::new());
     let refusal = Refusal::Vanished { seen: token };
     let refused = Outcome::NotStarted(NotStarted::Refused { lease: site(), refusal });
     assert_eq!(hand.outcome(), Some(&refused));

@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use leasehold_core::forgotten::Forgotten;
 use leasehold_core::ids::{Token, WriteId};
+use leasehold_core::name::Name;
 use leasehold_core::record::LeaseRecord;
-use leasehold_core::rules::{Rules, Standard};
+use leasehold_core::rules::{Claim, ClaimDecision, Rules, SeenToken, Standard, View, granted};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use state::{Act, Flaw, Sights, State};
@@ -33,6 +35,8 @@ pub(crate) struct Leases<R: Rules> {
     pub(crate) fragile: usize,
     /// How many write to the target once; the others only contend and seal.
     pub(crate) writers: usize,
+    /// How often the lease is forgotten. The clients share what their host has seen.
+    pub(crate) forgets: u8,
     /// All of them try to do one item, once, and nothing else.
     pub(crate) item: bool,
     pub(crate) sights: Arc<Sights>,
@@ -70,6 +74,10 @@ impl<R: Rules + Send + Sync + 'static> Model for Leases<R> {
             Property::always("its end is recorded before the release", |_, s: &State<R>| {
                 !s.item.released_first
             }),
+            Property::always("nobody is refused for a forgotten name", |_, s: &State<R>| !s.ghost.refused),
+            Property::always("no lease is forgotten while it is held", |_, s: &State<R>| {
+                !s.ghost.held_removed
+            }),
             Property::always("nobody closes another run's item", |_, s: &State<R>| !s.item.foreign_close),
         ]
     }
@@ -86,6 +94,7 @@ fn standard(clients: usize) -> Leases<Standard> {
         fragile: 1,
         crashes: 1,
         writers: 2,
+        forgets: 0,
         item: false,
         sights,
     }
@@ -100,17 +109,20 @@ fn report(line: &str) {
 /// Explores the whole model. Returns its number of states.
 fn explore(model: Leases<Standard>) -> usize {
     let (clients, lost, item, sights) = (model.clients, model.lost, model.item, model.sights.clone());
+    let forgets = model.forgets;
     #[allow(clippy::disallowed_methods)] // for the report only
     let began = std::time::Instant::now();
     let checker = model.checker().finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let (states, depth) = (checker.unique_state_count(), checker.max_depth());
     let took = began.elapsed().as_secs_f64();
     report(&format!(
-        "model: {clients} clients, {lost} lost answers, item {item}: {states} unique states in {took:.1} s, depth {depth}"
+        "model: {clients} clients, {lost} lost answers, {forgets} forgotten, item {item}: {states} unique states in {took:.1} s, depth {depth}"
     ));
     checker.assert_properties();
     let mut seen = vec![&sights.passed_on];
-    if !item {
+    if forgets > 0 {
+        seen.push(&sights.began_again);
+    } else if !item {
         seen.push(&sights.refused_stale);
     }
     if lost > 0 {
@@ -155,6 +167,59 @@ fn an_item_that_is_handled_wrongly_is_found() {
     }
 }
 
+/// Two runs, and a lease that is forgotten between, before or after them.
+fn with_forgetting() -> Leases<Standard> {
+    Leases { forgets: 2, writers: 1, ..standard(2) }
+}
+
+#[test]
+fn every_interleaving_of_forgetting_repeats_no_token() {
+    let states = explore(with_forgetting());
+    assert!(states > 5_000, "too small a model to mean anything: {states}");
+    explore(Leases { item: true, writers: 0, ..with_forgetting() });
+    if std::env::var_os("LEASEHOLD_LONG").is_some() {
+        explore(Leases { clients: 3, ..with_forgetting() });
+    }
+}
+
+#[test]
+fn forgetting_that_is_done_wrongly_is_found() {
+    for flaw in [Flaw::ForgetsSilently, Flaw::ForgetsBlind] {
+        let found = finds(Leases { flaw, ..with_forgetting() });
+        report(&format!("model: {flaw:?} breaks {found:?}"));
+        assert!(!found.is_empty(), "{flaw:?} was not found");
+    }
+    let found = finds(under(with_forgetting(), EpochKept));
+    report(&format!("model: an epoch that comes again breaks {found:?}"));
+    assert!(!found.is_empty());
+    let found = finds(under(with_forgetting(), ForgottenIgnored));
+    report(&format!("model: a forgotten-record that is ignored breaks {found:?}"));
+    assert!(!found.is_empty());
+}
+
+/// The rules with one broken: a lease that was forgotten gets its old epoch again.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EpochKept;
+
+impl Rules for EpochKept {
+    fn acquire(&self, view: &View<'_>, claim: &Claim) -> ClaimDecision {
+        match view.seen.filter(|_| view.forgotten && view.record.is_none()) {
+            Some(seen) => ClaimDecision::Take(granted(claim, seen.epoch, Token::FIRST, view.instance)),
+            None => Standard.acquire(view, claim),
+        }
+    }
+}
+
+/// The rules with one broken: what says that a lease was forgotten is ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ForgottenIgnored;
+
+impl Rules for ForgottenIgnored {
+    fn is_forgotten(&self, _: &Name, _: SeenToken, _: &[Forgotten]) -> bool {
+        false
+    }
+}
+
 /// The rules with one broken: the token starts again after a release.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct TokenReset;
@@ -163,6 +228,12 @@ impl Rules for TokenReset {
     fn release(&self, record: &LeaseRecord, write: WriteId) -> LeaseRecord {
         LeaseRecord { token: Token::FIRST, ..Standard.release(record, write) }
     }
+}
+
+/// The same model under other rules.
+fn under<R: Rules>(model: Leases<Standard>, rules: R) -> Leases<R> {
+    let Leases { flaw, clients, ticks, lost, crashes, fragile, writers, forgets, item, sights, .. } = model;
+    Leases { rules, flaw, clients, ticks, lost, crashes, fragile, writers, forgets, item, sights }
 }
 
 /// The promise that the model finds broken.
@@ -181,9 +252,7 @@ fn finds<R: Rules + Send + Sync + 'static>(model: Leases<R>) -> Vec<&'static str
 
 #[test]
 fn broken_rules_are_found() {
-    let Leases { flaw, clients, ticks, lost, crashes, fragile, writers, item, sights, .. } = standard(3);
-    let rules = TokenReset;
-    let found = finds(Leases { rules, flaw, clients, ticks, lost, crashes, writers, item, fragile, sights });
+    let found = finds(under(standard(3), TokenReset));
     report(&format!("model: a token that starts again breaks {found:?}"));
     assert!(!found.is_empty());
 }

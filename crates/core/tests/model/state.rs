@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::fence::{Bearer, Fence, FenceMode, FenceOffer, FenceVerdict, RefusalReason, verdict};
+use leasehold_core::forgotten::{Forgotten, Names};
 use leasehold_core::ids::{Epoch, Grant, Token};
 use leasehold_core::name::Name;
 use leasehold_core::record::{Holder, LeaseRecord};
-use leasehold_core::rules::Rules;
+use leasehold_core::rules::{Rules, SeenToken};
 use leasehold_core::session::{
-    Distance, Effect, Event, Granted, Input, JobExit, LeaseChoice, LogPlan, Op, Phase, Reading, Request,
-    RequestId, Session, SessionPlan, Within,
+    Distance, Effect, Event, Granted, Input, JobExit, LeaseChoice, LogPlan, NotStarted, Op, Outcome, Phase,
+    Reading, Request, RequestId, Session, SessionPlan, Within,
 };
 use leasehold_core::store::{Cas, Failure, FailureKind, Stored, Version};
 use leasehold_core::time::{BootTime, Now};
@@ -40,6 +41,10 @@ pub(crate) enum Flaw {
     ClosesBlind,
     /// An item with an unknown outcome is run again.
     RetriesUnknown,
+    /// A lease is removed, and no record says that it was forgotten.
+    ForgetsSilently,
+    /// A lease is removed without comparing versions.
+    ForgetsBlind,
 }
 
 /// An action that may come next.
@@ -61,6 +66,10 @@ pub(crate) enum Act {
     Open(usize),
     /// A write of the item lands.
     ItemLands(usize),
+    /// It is said that the lease, which is free, is forgotten.
+    Announce,
+    /// Its record is removed, if it is still the one that was announced.
+    Remove,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,6 +120,10 @@ pub(crate) struct Ghost {
     pub(crate) stale_write: bool,
     pub(crate) foreign_release: bool,
     pub(crate) early_release: bool,
+    /// A client was refused, although the record was removed on purpose.
+    pub(crate) refused: bool,
+    /// A record that said held was removed.
+    pub(crate) held_removed: bool,
 }
 
 /// Sights on the way. They are not part of the state, which they would multiply.
@@ -120,6 +133,7 @@ pub(crate) struct Sights {
     pub(crate) recovered: AtomicBool,
     pub(crate) landed_late: AtomicBool,
     pub(crate) passed_on: AtomicBool,
+    pub(crate) began_again: AtomicBool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -132,6 +146,13 @@ pub(crate) struct State<R: Rules> {
     fence: Option<Fence>,
     lost_left: u8,
     crashes_left: u8,
+    forgets_left: u8,
+    /// What says that the lease was forgotten.
+    forgotten: Vec<Forgotten>,
+    /// The version that is to be removed.
+    to_remove: Option<Version>,
+    /// The token that the clients, which share a host, have seen last.
+    seen: Option<SeenToken>,
     pub(crate) item: Item,
     pub(crate) ghost: Ghost,
 }
@@ -144,7 +165,7 @@ pub(crate) fn grant_of(client: usize) -> Grant {
     Grant(100 + client as u128)
 }
 
-fn plan(client: usize, item: bool) -> SessionPlan {
+fn plan(client: usize, item: bool, seen: Option<SeenToken>) -> SessionPlan {
     let second = Duration::from_secs(1);
     let timing = Timing {
         ttl: second * u32::try_from(TTL).unwrap_or(1),
@@ -165,7 +186,7 @@ fn plan(client: usize, item: bool) -> SessionPlan {
         slot: None,
     };
     SessionPlan {
-        leases: vec![LeaseChoice { lease: lease(), seen: None, watched: None }],
+        leases: vec![LeaseChoice { lease: lease(), seen, watched: None }],
         grant: grant_of(client),
         timing,
         wait: Duration::ZERO,
@@ -204,6 +225,10 @@ impl<R: Rules> State<R> {
             fence: None,
             lost_left: model.lost,
             crashes_left: model.crashes,
+            forgets_left: model.forgets,
+            forgotten: Vec::new(),
+            to_remove: None,
+            seen: None,
             item: Item::default(),
             ghost: Ghost::default(),
         }
@@ -225,6 +250,15 @@ impl<R: Rules> State<R> {
         // Clients differ only in their ids, so they begin in order.
         if let Some(c) = self.clients.iter().position(|c| !c.begun) {
             actions.push(Act::Begin(c));
+        }
+        // No message that creates the record is under way: the record has been free for an hour.
+        let creates = |m: &Arc<Message>| matches!(m.op, Op::Cas { expected: None, .. });
+        let free = self.row.as_ref().is_some_and(|row| row.record.hold.is_none());
+        if self.forgets_left > 0 && free && !self.network.iter().any(creates) {
+            actions.push(Act::Announce);
+        }
+        if self.to_remove.is_some() {
+            actions.push(Act::Remove);
         }
         for (at, message) in self.network.iter().enumerate() {
             actions.push(Act::Land(at));
@@ -271,7 +305,7 @@ impl<R: Rules> State<R> {
                 let seed = (c as u128 + 1) << 64;
                 self.client(c).begun = true;
                 self.client(c).session =
-                    Some(Session::with_rules(plan(c, model.item), seed, model.rules.clone()));
+                    Some(Session::with_rules(plan(c, model.item, self.seen), seed, model.rules.clone()));
                 self.step(model, c, Input::Start);
             }
             Act::Land(at) => self.land(model, at),
@@ -286,6 +320,8 @@ impl<R: Rules> State<R> {
             }
             Act::Open(c) => self.open_item(model, c),
             Act::ItemLands(c) => self.item_lands(model, c),
+            Act::Announce => self.announce(model),
+            Act::Remove => self.remove(model),
             Act::Crash(c) => {
                 // Its job lives on: only the fence can stop it.
                 self.crashes_left -= 1;
@@ -305,7 +341,7 @@ impl<R: Rules> State<R> {
             client.task = Task::None;
         }
         // Reads of a session that is over can change nothing.
-        self.network.retain(|m| m.client != c || m.op != Op::Read);
+        self.network.retain(|m| m.client != c || matches!(m.op, Op::Cas { .. }));
         self.forget_hopeless();
     }
 
@@ -323,7 +359,7 @@ impl<R: Rules> State<R> {
             Effect::Arm(at) => self.client(c).armed = at,
             Effect::Store(Request::Ask { id, op, .. }) => {
                 // The session ignores answers to calls that it gave up; only late writes matter.
-                self.network.retain(|m| m.client != c || m.op != Op::Read);
+                self.network.retain(|m| m.client != c || matches!(m.op, Op::Cas { .. }));
                 self.client(c).waiting = Some(id);
                 self.network.push(Arc::new(Message { client: c, id, op }));
                 self.network.sort_by_key(|m| (m.client, m.id));
@@ -347,7 +383,11 @@ impl<R: Rules> State<R> {
                 self.step(model, c, Input::JobExited { exit: JobExit::Signal(137), tree_empty: true });
             }
             Effect::Tell(Event::Granted(granted)) => self.told(model, c, &granted),
-            Effect::Done(_) => self.end(c),
+            Effect::Done(outcome) => {
+                let refused = matches!(outcome, Outcome::NotStarted(NotStarted::Refused { .. }));
+                self.ghost.refused |= refused;
+                self.end(c);
+            }
             _ => {}
         }
     }
@@ -356,6 +396,12 @@ impl<R: Rules> State<R> {
         let same = |t: &(Epoch, Token, usize)| t.0 == granted.epoch && t.1 == granted.token && t.2 != c;
         self.ghost.two_grants |= self.ghost.told.iter().any(same);
         self.ghost.told.push((granted.epoch, granted.token, c));
+        if model.forgets > 0 {
+            if self.seen.is_some_and(|seen| seen.epoch != granted.epoch) {
+                model.sights.began_again.store(true, Ordering::Relaxed);
+            }
+            self.seen = Some(SeenToken { epoch: granted.epoch, token: granted.token });
+        }
         if self.ghost.told.len() > 1 {
             model.sights.passed_on.store(true, Ordering::Relaxed);
         }
@@ -374,6 +420,10 @@ impl<R: Rules> State<R> {
                     age: Some(Duration::from_secs(self.tick - row.stamp)),
                 });
                 Input::Read { id, result: Ok(Reading { stored, instance: INSTANCE.into(), pushes: false }) }
+            }
+            Op::Forgotten => {
+                let bodies = self.forgotten.iter().map(Forgotten::encode).collect();
+                Input::Forgotten { id, result: Ok(bodies) }
             }
             Op::Cas { expected, body, .. } => {
                 let result = self.land_cas(model, c, expected.as_ref(), body);
@@ -406,11 +456,32 @@ impl<R: Rules> State<R> {
         let version = self.row.as_ref().map(|r| &r.version);
         let clients = &self.clients;
         self.network.retain(|m| match &m.op {
-            Op::Read => true,
+            Op::Read | Op::Forgotten => true,
             Op::Cas { expected, .. } => {
                 expected.as_ref() == version || clients[m.client].waiting == Some(m.id)
             }
         });
+    }
+
+    fn announce(&mut self, model: &Leases<R>) {
+        let Some(row) = &self.row else { return };
+        self.forgets_left -= 1;
+        self.to_remove = Some(row.version.clone());
+        if model.flaw != Flaw::ForgetsSilently {
+            let last = SeenToken { epoch: row.record.epoch, token: row.record.token };
+            let record = self.forgotten.pop().unwrap_or_else(|| Forgotten::new(Names::One(lease())));
+            self.forgotten.push(record.with(Some(last)));
+        }
+    }
+
+    fn remove(&mut self, model: &Leases<R>) {
+        let version = self.to_remove.take();
+        let Some(row) = &self.row else { return };
+        if Some(&row.version) == version.as_ref() || model.flaw == Flaw::ForgetsBlind {
+            self.ghost.held_removed |= row.record.hold.is_some();
+            self.row = None;
+            self.forget_hopeless();
+        }
     }
 
     fn land_cas(&mut self, model: &Leases<R>, c: usize, expected: Option<&Version>, body: Vec<u8>) -> Cas {

@@ -37,6 +37,8 @@ pub(crate) struct Landed {
     applied: BootTime,
     by_errand: bool,
     end: Option<End>,
+    /// Its record was given back and then forgotten. A run that slept in between cannot tell that from a loss.
+    forgotten: bool,
     /// It was taken by force while held: P3 is waived.
     pub(crate) forced_off: bool,
     /// It was decided before the store lost writes and landed after that: no promise covers it.
@@ -92,6 +94,13 @@ impl Ledger {
         if let Some(i) = self.current[lease].take() {
             self.grants[i].end.get_or_insert(end);
         }
+    }
+
+    /// Its record was removed on purpose.
+    pub(crate) fn forget(&mut self, lease: usize) {
+        self.end_current(lease, End::Vanished);
+        let released = |g: &&mut Landed| g.lease == lease && g.end == Some(End::Released);
+        self.grants.iter_mut().filter(released).for_each(|g| g.forgotten = true);
     }
 
     /// Whether the same lease was granted to another session later.
@@ -241,6 +250,7 @@ impl<R: Rules> World<R> {
             applied: self.clock_of(owner.0),
             by_errand: false,
             end: None,
+            forgotten: false,
             forced_off: false,
             exempt,
         });
@@ -418,8 +428,9 @@ impl<R: Rules> World<R> {
     }
 
     fn check_loss(&mut self, owner: Owner) {
-        let mut ends = self.ledger.grants.iter().filter(|g| g.owner == owner).map(|g| g.end);
-        let ours = ends.next_back().is_some_and(|end| matches!(end, None | Some(End::Released)));
+        let mut grants = self.ledger.grants.iter().filter(|g| g.owner == owner);
+        let ours =
+            grants.next_back().is_some_and(|g| matches!(g.end, None | Some(End::Released)) && !g.forgotten);
         // If a library repeats a write, the answer may be "conflict" although it landed. Drivers turn that off.
         let doubled = self.workers[owner.0].mark.doubled_release;
         if ours && !doubled && self.ledger.faith && !self.config.wild {

@@ -16,7 +16,7 @@ use crate::checks::WriteKind;
 use crate::faults::{Fault, nanos};
 use crate::mutants::{Mutant, tell_mutants};
 use crate::store::unreachable;
-use crate::world::{Event, From, Owner, Request, World, trace};
+use crate::world::{Asks, Event, From, Owner, Request, World, trace};
 
 impl<R: Rules> World<R> {
     pub(crate) fn begin(&mut self, w: usize) {
@@ -311,7 +311,8 @@ impl<R: Rules> World<R> {
         let there = self.latency();
         let back = self.latency();
         let incarnation = self.store.incarnation;
-        let write = matches!(op, Op::Cas { .. });
+        let asks = Asks::of(&op);
+        let write = asks == Asks::Write;
         let mut request =
             Request { from, lease, op, incarnation, reply: Some(back), again: None, muffled: false };
         let cut = match from {
@@ -321,9 +322,9 @@ impl<R: Rules> World<R> {
         if cut || self.store.down_until > self.now {
             self.trouble(from, 2);
             if self.rng.chance(500) {
-                self.after(there, Event::Refused(from, write));
+                self.after(there, Event::Refused(from, asks));
             } else if matches!(from, From::Errand(_)) {
-                self.after(self.ttl(), Event::Refused(from, write));
+                self.after(self.ttl(), Event::Refused(from, asks));
             }
             return;
         }
@@ -347,11 +348,13 @@ impl<R: Rules> World<R> {
                 }
                 let first = Request { reply: None, ..request.clone() };
                 self.after(there, Event::Land(Box::new(first)));
-                return self.after(there + self.config.latency, Event::Land(Box::new(request)));
+                // Where leases are forgotten, a repeated message may come as late as any.
+                let later = if self.forgets.on { far } else { self.config.latency };
+                return self.after(there + later, Event::Land(Box::new(request)));
             }
             _ => {
                 if let From::Errand(_) = from {
-                    self.after(far, Event::Refused(from, write));
+                    self.after(far, Event::Refused(from, asks));
                 }
                 return;
             }
@@ -372,7 +375,7 @@ impl<R: Rules> World<R> {
             _ => self.rng.between(timeout, 3 * self.ttl()),
         };
         // Requests under way must have landed when the faults stop.
-        far.min(self.config.quiet_at.saturating_sub(self.now))
+        far.min(self.config.quiet_at.saturating_sub(self.now)).min(self.longest_delay())
     }
 
     fn choose_noise(&mut self, write: bool) -> Fault {
@@ -387,7 +390,7 @@ impl<R: Rules> World<R> {
 
     pub(crate) fn land(&mut self, request: Request) {
         if request.incarnation != self.store.incarnation {
-            return self.answer_unreachable(request.from, matches!(request.op, Op::Cas { .. }));
+            return self.answer_unreachable(request.from, Asks::of(&request.op));
         }
         let mut input = match request.op {
             Op::Read => {
@@ -397,6 +400,14 @@ impl<R: Rules> World<R> {
                     self.workers[w].mark.read_in = self.store.incarnation;
                 }
                 self.land_read(request.lease)
+            }
+            Op::Forgotten => {
+                let records = &self.forgets.records[request.lease];
+                if !records.is_empty() {
+                    self.met.add(Fault::ForgottenMet);
+                }
+                let bodies = records.iter().map(leasehold_core::forgotten::Forgotten::encode).collect();
+                Input::Forgotten { id: RequestId(0), result: Ok(bodies) }
             }
             Op::Cas { ref expected, ref body, ref log, .. } => {
                 let Ok(record) = LeaseRecord::decode(&self.names[request.lease], body) else {
@@ -466,13 +477,13 @@ impl<R: Rules> World<R> {
         Cas::Written { version, store_time: self.store.tells(self.now) }
     }
 
-    pub(crate) fn answer_unreachable(&mut self, from: From, write: bool) {
+    pub(crate) fn answer_unreachable(&mut self, from: From, asks: Asks) {
         let failure: Failure = unreachable();
         let id = RequestId(0);
-        let input = if write {
-            Input::Cas { id, result: Cas::Unknown(failure) }
-        } else {
-            Input::Read { id, result: Err(failure) }
+        let input = match asks {
+            Asks::Write => Input::Cas { id, result: Cas::Unknown(failure) },
+            Asks::Forgotten => Input::Forgotten { id, result: Err(failure) },
+            Asks::Read => Input::Read { id, result: Err(failure) },
         };
         self.after(0, answer(from, input));
     }
@@ -504,6 +515,9 @@ fn answer(from: From, input: Input) -> Event {
         (From::Errand(one_shot), input) => Event::ErrandInput(one_shot, Box::new(input)),
         (From::Session(owner, id), Input::Read { result, .. }) => {
             Event::Input(owner, Box::new(Input::Read { id, result }))
+        }
+        (From::Session(owner, id), Input::Forgotten { result, .. }) => {
+            Event::Input(owner, Box::new(Input::Forgotten { id, result }))
         }
         (From::Session(owner, id), Input::Cas { result, .. }) => {
             Event::Input(owner, Box::new(Input::Cas { id, result }))

@@ -62,7 +62,7 @@ kinds! {
     SignalTerm, SignalTwice, ErrandRenew, ErrandRelease, ErrandRevoke, IgnoresTerm, LeavesSurvivors,
     SealFails, SealSlow, WriteReplyLost, WriteLate, ZombieWrite, Forced, ByHand, SharedHost,
     ProbedGone, ProbedAlive, MaxRun, TwoLeases, Waited, LateClaimFound, HostRefuses, NapSurvived, Pushed,
-    ItemBegun, ItemDone, ItemInProgress, ItemUnknown, ItemTakenBack, ItemGivenUp, ItemLeaseUnreadable,
+    Forgotten, ForgetRaced, ForgottenMet, ItemBegun, ItemDone, ItemInProgress, ItemUnknown, ItemTakenBack, ItemGivenUp, ItemLeaseUnreadable,
 }
 
 /// How often each kind was met.

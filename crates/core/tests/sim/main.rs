@@ -9,6 +9,7 @@ mod checks;
 mod clock;
 mod driver;
 mod faults;
+mod forgets;
 mod items;
 mod jobs;
 mod legality;

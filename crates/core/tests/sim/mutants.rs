@@ -3,9 +3,13 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use leasehold_core::forgotten::Forgotten;
 use leasehold_core::ids::{Epoch, Grant, Token, WriteId};
+use leasehold_core::name::Name;
 use leasehold_core::record::{Hold, LeaseRecord};
-use leasehold_core::rules::{Attempt, Claim, ClaimDecision, ReadBack, Rules, Standard, View, granted};
+use leasehold_core::rules::{
+    Attempt, Claim, ClaimDecision, ReadBack, Rules, SeenToken, Standard, View, granted,
+};
 use leasehold_core::time::BootTime;
 
 macro_rules! mutants {
@@ -59,6 +63,13 @@ mutants! {
     StaleClose = "the end of an item is written without comparing versions",
     UnreadableIsFree = "a lease whose record cannot be read counts as free",
     SkipIsOk = "an item whose command was never executed is recorded as ok",
+    ForgetsHeld = "a lease that is held is forgotten",
+    ForgetsTooSoon = "a lease is forgotten while a message that creates it may still land",
+    ForgetsBlindly = "a lease is removed without comparing versions",
+    ForgetsUnannounced = "a lease is removed and no record says so",
+    AnnouncedAfterwards = "a lease is removed before the record says so",
+    ForgottenIgnored = "the record of a forgotten lease is ignored",
+    EpochKept = "a lease that was forgotten gets its old epoch again",
     UnknownRetried = "an item with an unknown outcome is run again without a request",
 }
 
@@ -107,6 +118,10 @@ impl Rules for Broken {
             (Mutant::SameEpoch, None) => {
                 ClaimDecision::Take(granted(claim, Epoch::first(1), Token::FIRST, view.instance))
             }
+            (Mutant::EpochKept, None) if view.forgotten && view.seen.is_some() => {
+                let epoch = view.seen.map_or(Epoch::first(1), |seen| seen.epoch);
+                ClaimDecision::Take(granted(claim, epoch, Token::FIRST, view.instance))
+            }
             (Mutant::SameOwnerReenters, Some(record)) if record.holder.host == claim.holder.host => {
                 Standard.acquire(&View { holder_gone: true, ..view.clone() }, claim)
             }
@@ -121,6 +136,10 @@ impl Rules for Broken {
                 ),
             _ => Standard.acquire(view, claim),
         }
+    }
+
+    fn is_forgotten(&self, lease: &Name, seen: SeenToken, records: &[Forgotten]) -> bool {
+        self.mutant != Mutant::ForgottenIgnored && Standard.is_forgotten(lease, seen, records)
     }
 
     fn release(&self, record: &LeaseRecord, write: WriteId) -> LeaseRecord {

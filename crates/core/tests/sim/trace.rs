@@ -39,8 +39,8 @@ pub(crate) fn brief(effect: &Effect) -> String {
 /// The last digits of write and grant are enough to tell them apart in a trace.
 fn brief_body(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
-    let lease = ["site", "other"].into_iter().find(|n| text.contains(&format!("\"lease\":\"{n}\"")));
-    let name = leasehold_core::name::Name::new(lease.unwrap_or("site")).ok();
+    let lease = ["s/site", "s/other"].into_iter().find(|n| text.contains(&format!("\"lease\":\"{n}\"")));
+    let name = leasehold_core::name::Name::new(lease.unwrap_or("s/site")).ok();
     match name.and_then(|name| LeaseRecord::decode(&name, body).ok()) {
         None => text.into_owned(),
         Some(r) => {

@@ -15,6 +15,7 @@ use leasehold_core::time::BootTime;
 use crate::checks::{Ledger, Mark};
 use crate::clock::Clock;
 use crate::faults::{AgeMode, Config, Fault, Met, Rng, nanos};
+use crate::forgets::{Forget, Forgets};
 use crate::items::{self, Items};
 use crate::jobs::Tree;
 use crate::mutants::Mutant;
@@ -45,6 +46,24 @@ pub(crate) enum From {
     Errand(usize),
 }
 
+/// What a request asks for, without its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Read,
+    Forgotten,
+    Write,
+}
+
+impl Asks {
+    pub(crate) fn of(op: &Op) -> Self {
+        match op {
+            Op::Read => Self::Read,
+            Op::Forgotten => Self::Forgotten,
+            Op::Cas { .. } => Self::Write,
+        }
+    }
+}
+
 /// A request on its way to the store.
 #[derive(Clone)]
 pub(crate) struct Request {
@@ -64,7 +83,7 @@ pub(crate) enum Event {
     Input(Owner, Box<Input>),
     Timer(usize, u32),
     Land(Box<Request>),
-    Refused(From, bool),
+    Refused(From, Asks),
     ErrandInput(usize, Box<Input>),
     Sealing(Owner, usize),
     JobEnds(usize),
@@ -74,6 +93,7 @@ pub(crate) enum Event {
     WriteCommits(usize, Box<Fence>, u64),
     WriteAnswered(usize, u64, bool),
     Plague(Fault),
+    Forget(Forget),
     Wake(usize, u64, bool),
     Overlap(usize),
     Quiet,
@@ -154,6 +174,7 @@ pub(crate) struct World<R: Rules> {
     pub(crate) fences: Vec<Option<Fence>>,
     pub(crate) ledger: Ledger,
     pub(crate) items: Items,
+    pub(crate) forgets: Forgets,
     pub(crate) met: Met,
     pub(crate) quiet: bool,
     pub(crate) draining: bool,
@@ -182,7 +203,7 @@ impl<R: Rules> World<R> {
             .collect();
         let store = Store::new(leases, config.age, rng.either_side(config.drift), config.pushes);
         let workers = config.hosts.iter().map(|host| Worker::new(*host)).collect();
-        let names = ["site", "other"].iter().take(leases).filter_map(|n| Name::new(n).ok()).collect();
+        let names = ["s/site", "s/other"].iter().take(leases).filter_map(|n| Name::new(n).ok()).collect();
         let mut world = Self {
             now: 0,
             rng,
@@ -199,6 +220,7 @@ impl<R: Rules> World<R> {
             fences: vec![None; leases],
             ledger: Ledger::new(leases),
             items: Items::new(seed),
+            forgets: Forgets::new(seed, &config),
             met: Met::new(),
             quiet: false,
             draining: false,
@@ -227,6 +249,7 @@ impl<R: Rules> World<R> {
             let at = self.rng.below(self.config.quiet_at);
             self.after(at, Event::Plague(plague));
         }
+        self.plan_forgets();
         self.after(self.config.quiet_at, Event::Quiet);
     }
 
@@ -289,7 +312,7 @@ impl<R: Rules> World<R> {
             Event::Input(owner, input) => self.deliver(owner, *input),
             Event::Timer(w, count) => self.timer(w, count),
             Event::Land(request) => self.land(*request),
-            Event::Refused(from, write) => self.answer_unreachable(from, write),
+            Event::Refused(from, asks) => self.answer_unreachable(from, asks),
             Event::ErrandInput(one_shot, input) => self.errand_input(one_shot, *input),
             Event::Sealing(owner, lease) => self.seal_lands(owner, lease),
             Event::JobEnds(tree) => self.job_ends(tree),
@@ -299,6 +322,7 @@ impl<R: Rules> World<R> {
             Event::WriteCommits(tree, fence, seq) => self.write_commits(tree, *fence, seq),
             Event::WriteAnswered(tree, seq, accepted) => self.write_answered(tree, seq, accepted),
             Event::Plague(fault) => self.plague(fault),
+            Event::Forget(step) => self.forget(step),
             Event::Wake(host, length, stopped) => self.wake(host, length, stopped),
             Event::Overlap(lease) => self.check_overlap(lease),
             Event::Quiet => self.go_quiet(),

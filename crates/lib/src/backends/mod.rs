@@ -101,13 +101,16 @@ pub struct AsStore {
     /// For a text without a scheme that looks like this kind of store: a sentence that says what to write. It repeats
     /// nothing that may be secret.
     pub meant_by: Option<fn(&str) -> Option<String>>,
+    /// A command that removes all of it, given its URL as it is shown; nothing: the provider's own tools do.
+    pub removal: Option<fn(&str) -> String>,
 }
 
 impl AsStore {
     /// A store on a server; other kinds replace fields.
     const fn new(schemes: &'static [Scheme], open: OpenStore) -> Self {
         let reach = Reach::Machines;
-        Self { schemes, reach, open, path: None, ignored: None, schema_sql: None, meant_by: None }
+        let (path, ignored, schema_sql, meant_by, removal) = (None, None, None, None, None);
+        Self { schemes, reach, open, path, ignored, schema_sql, meant_by, removal }
     }
 }
 
@@ -509,6 +512,16 @@ fn target_kind(url: &str) -> Result<&'static AsTarget, TargetError> {
             Err(unfit("is not a kind of target this build knows", format!("{hint}Known: {}", known())))
         }
     }
+}
+
+/// A command that removes all of a store; nothing: the provider's own tools do.
+pub fn removal_command(shown: &str) -> Option<String> {
+    store_of(shown)?.removal.map(|removal| removal(shown))
+}
+
+/// Whether a target has a guard, which goes with its fence.
+pub fn has_guard(url: &str) -> bool {
+    target_of(url).is_some_and(|target| target.guard.is_some())
 }
 
 /// How the fence of a target is removed, if `leasehold fence reset` cannot do it.

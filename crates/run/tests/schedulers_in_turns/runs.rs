@@ -195,6 +195,7 @@ impl Run<'_> {
                 holder_gone: false,
                 instance: &facts.instance,
                 seen: None,
+                forgotten: false,
             };
             if self.flaw == Flaw::TakesEarly {
                 view.age = Some(ttl * 2);
@@ -228,7 +229,7 @@ impl Run<'_> {
         let (key, mut op) = (lease_key(lease), one_shot.start());
         loop {
             let next = match op {
-                Op::Read => {
+                Op::Read | Op::Forgotten => {
                     let stored = block_on(self.store.read(&key));
                     let instance = self.store.facts().instance;
                     one_shot.on_read(stored.map(|stored| Reading { stored, instance, pushes: false }))

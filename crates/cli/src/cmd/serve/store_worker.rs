@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use leasehold::core::forgotten::FORGOTTEN_PREFIX;
 use leasehold::core::ids::WriteId;
+use leasehold::core::name::Name;
 use leasehold::core::session::LEASE_PREFIX;
 use leasehold::core::timing::StoreClock;
-use leasehold::core::write_policy::{self, Illegal, RESOLUTION, WriteOffer};
+use leasehold::core::write_policy::{self, Illegal, RESOLUTION, RemovalOffer, WriteOffer};
+use leasehold::forget;
 use leasehold::stores::{Cas, Clock, Failure, Listed, Store, StoreFacts, Stored, Version};
 use pollster::block_on;
 use tokio::sync::oneshot;
@@ -24,7 +27,7 @@ const LANDED: usize = 1_000;
 pub enum StoreCall {
     Read { key: String },
     Write { key: String, expected: Option<Version>, write: WriteId, body: Vec<u8>, admin: bool },
-    Remove { key: String, version: Version },
+    Remove { key: String, version: Version, admin: bool },
     List { prefix: String, after: String, limit: usize },
 }
 
@@ -91,11 +94,17 @@ impl StoreWorker {
             StoreCall::Write { key, expected, write, body, admin } => {
                 self.write(&key, expected.as_ref(), write, &body, admin)
             }
-            StoreCall::Remove { key, version } => match block_on(self.store.remove(&key, &version)) {
-                Cas::Written { .. } => StoreResult::Removed,
-                Cas::Conflict => StoreResult::Conflict,
-                Cas::Unknown(failure) => StoreResult::Failed(failure),
-            },
+            StoreCall::Remove { key, version, admin } => {
+                let refused = match key.strip_prefix(LEASE_PREFIX).map(Name::new) {
+                    Some(Ok(lease)) => self.lease_stays(&key, &lease, &version, admin),
+                    _ => None,
+                };
+                refused.unwrap_or_else(|| match block_on(self.store.remove(&key, &version)) {
+                    Cas::Written { .. } => StoreResult::Removed,
+                    Cas::Conflict => StoreResult::Conflict,
+                    Cas::Unknown(failure) => StoreResult::Failed(failure),
+                })
+            }
             StoreCall::List { prefix, after, limit } => {
                 let found = block_on(self.store.list(&prefix, &after, limit));
                 let facts = self.store.facts();
@@ -113,6 +122,33 @@ impl StoreWorker {
         Ok(found.map(|stored| reported(&facts, stored)))
     }
 
+    /// Why a lease is not removed; nothing: it may be.
+    fn lease_stays(
+        &mut self,
+        key: &str,
+        lease: &Name,
+        version: &Version,
+        admin: bool,
+    ) -> Option<StoreResult> {
+        let (old, forgotten) =
+            match self.read(key).and_then(|old| Ok((old, forget::records(self.store.as_mut(), lease)?))) {
+                Ok((Some(old), forgotten)) if old.version == *version => (old, forgotten),
+                Ok(_) => return Some(StoreResult::Conflict),
+                Err(failure) => return Some(StoreResult::Failed(failure)),
+            };
+        let instance = self.store.facts().instance;
+        let offer = RemovalOffer {
+            key,
+            old: &old.body,
+            age: old.age,
+            resolution: RESOLUTION,
+            instance: &instance,
+            admin,
+            forgotten: &forgotten,
+        };
+        write_policy::may_remove(&offer).err().map(StoreResult::Illegal)
+    }
+
     fn write(
         &mut self,
         key: &str,
@@ -121,7 +157,7 @@ impl StoreWorker {
         body: &[u8],
         admin: bool,
     ) -> StoreResult {
-        if key.starts_with(LEASE_PREFIX) {
+        if key.starts_with(LEASE_PREFIX) || key.starts_with(FORGOTTEN_PREFIX) {
             let old = match self.read(key) {
                 Ok(old) => old,
                 Err(failure) => return StoreResult::Failed(failure),

@@ -163,10 +163,11 @@ async fn handle(request: Request<Incoming>, shared: &ServerState) -> Result<Http
     let call = match *request.method() {
         Method::GET => StoreCall::Read { key: key.clone() },
         Method::DELETE => {
-            if !write_policy::removable(&key) {
+            if !rights.admin && !write_policy::removable(&key) {
                 return Err(refuse(422, "kept", say::lease_stays()));
             }
-            StoreCall::Remove { key: key.clone(), version: version(request.headers())? }
+            let version = version(request.headers())?;
+            StoreCall::Remove { key: key.clone(), version, admin: rights.admin }
         }
         Method::PUT => write(request, key.clone(), rights.admin).await?,
         _ => return Err(refuse(405, "method", say::no_such_method())),

@@ -10,8 +10,8 @@ use std::ffi::OsString;
 use std::path::Path;
 
 pub use self::store::DirStore;
-use super::{AsStore, Backend, OpenError, Scheme, StorePath, home, plain_path};
-use crate::text::is_word;
+use super::{AsStore, Backend, OpenError, Scheme, StorePath, home, plain_path, rest};
+use crate::text::{is_word, shell_quoted};
 
 const SCHEME: &str = "dir";
 
@@ -20,6 +20,7 @@ pub(super) const BACKEND: Backend = Backend {
     show: str::to_owned,
     variables: &[],
     store: Some(AsStore {
+        removal: Some(|shown| format!("rm -r {}", shell_quoted(rest(shown)))),
         path: Some(StorePath { directory: true, unmade, content, stand_in: |_| None }),
         meant_by: Some(|text| {
             let is_path = text.starts_with(['/', '.', '~']) && is_word(text);

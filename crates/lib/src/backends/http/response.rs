@@ -96,6 +96,12 @@ impl HttpAnswer {
             422 if said.reason == "held" => denied(format!(
                 "The store at {shown} refused the write: {error}; nothing was written. Wait for the holder, or use an admin token."
             )),
+            422 if matches!(said.reason.as_str(), "admin" | "young" | "unannounced" | "kept") => {
+                denied(format!(
+                    "The store at {shown} keeps this record: {error}. Nothing was removed. Names are forgotten there with an \
+                 admin token, or on the store that the server serves."
+                ))
+            }
             422 => denied(format!(
                 "The store at {shown} refused the write because it breaks the rules of a lease: {error}; nothing was written. \
                  Check that both sides have the same version of leasehold, and that the server's clock was not set back."

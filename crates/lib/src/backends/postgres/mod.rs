@@ -18,12 +18,14 @@ pub use self::target::{PgTarget, TableFence};
 use super::mask::Masking;
 use super::remote::Remote;
 use super::{AsStore, AsTarget, Backend, OpenError, Scheme};
+use crate::text::shell_quoted;
 
 /// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: shown,
     variables: &["PGUSER"],
     store: Some(AsStore {
+        removal: Some(|shown| format!("psql {} -c 'DROP SCHEMA leasehold CASCADE'", shell_quoted(shown))),
         ignored: Some(|url| Config::parse(url, &env).ok()?.ignored()),
         schema_sql: Some(SCHEMA_SQL),
         meant_by: Some(|text| {

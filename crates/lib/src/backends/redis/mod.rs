@@ -13,18 +13,26 @@ pub use self::store::RedisStore;
 pub use self::target::{LARGEST, RedisTarget};
 use super::mask::Masking;
 use super::{AsStore, AsTarget, Backend, Scheme};
+use crate::text::shell_quoted;
 
 /// Its entry in the list of backends.
 pub(super) const BACKEND: Backend = Backend {
     show: target::shown,
     variables: &[],
-    store: Some(AsStore::new(
-        &[
-            Scheme { name: "redis", example: "redis://HOST" },
-            Scheme { name: "rediss", example: "rediss://HOST" },
-        ],
-        |url, _, _| Ok(Box::new(RedisStore::open(url)?)),
-    )),
+    store: Some(AsStore {
+        // With a prefix of one's own, docs/remove.md has the pattern.
+        removal: Some(|shown| {
+            let scan = format!("redis-cli -u {} --scan", shell_quoted(shown));
+            format!("{scan} --pattern 'leasehold:{{main}}[:/]*' | xargs -d '\\n' redis-cli DEL")
+        }),
+        ..AsStore::new(
+            &[
+                Scheme { name: "redis", example: "redis://HOST" },
+                Scheme { name: "rediss", example: "rediss://HOST" },
+            ],
+            |url, _, _| Ok(Box::new(RedisStore::open(url)?)),
+        )
+    }),
     target: Some(AsTarget::new(
         &[
             Scheme { name: "redis", example: "redis://HOST#KEY" },

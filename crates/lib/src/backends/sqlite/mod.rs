@@ -7,7 +7,10 @@ use std::path::Path;
 
 pub use self::store::{BUSY_TIMEOUT, SqliteStore};
 pub use self::target::{PATIENCE, SqliteTarget, TableFence};
-use super::{AsStore, AsTarget, Backend, OpenError, Reach, Scheme, StandIn, StorePath, embedded, plain_path};
+use super::{
+    AsStore, AsTarget, Backend, OpenError, Reach, Scheme, StandIn, StorePath, embedded, plain_path, rest,
+};
+use crate::text::shell_quoted;
 
 const SCHEME: &str = "sqlite";
 
@@ -18,6 +21,11 @@ pub(super) const BACKEND: Backend = Backend {
     store: Some(AsStore {
         reach: Reach::Machine,
         path: Some(StorePath { directory: false, unmade: |_| false, content: |_| None, stand_in }),
+        removal: Some(|shown| {
+            let files =
+                ["", "-wal", "-shm", "-locks"].map(|end| shell_quoted(&format!("{}{end}", rest(shown))));
+            format!("rm -rf {}", files.join(" "))
+        }),
         ..AsStore::new(&[Scheme { name: SCHEME, example: "sqlite:PATH" }], |_, path, holders| {
             let store = SqliteStore::open(plain_path(SCHEME, path)?).map_err(OpenError::Store)?;
             Ok(Box::new(store.for_holders(holders)))

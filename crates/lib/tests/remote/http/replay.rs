@@ -125,7 +125,8 @@ fn names_are_the_same() {
 fn what_is_never_removed_is_the_same() {
     let scratch = Scratch::new();
     let workerd = Workerd::start(&scratch);
-    let kinds = ["leases", "fences", "runs", "doctor", "lease", "Leases", "leases2", "fences ", ""];
+    let kinds =
+        ["leases", "forgotten", "fences", "runs", "doctor", "lease", "Leases", "leases2", "fences ", ""];
     let rest = ["", "/", "/a", "//", "/leases/a", "/fences/"];
     let keys: Vec<String> = kinds.iter().flat_map(|kind| rest.map(|rest| format!("{kind}{rest}"))).collect();
     let right: Vec<bool> = keys.iter().map(|key| removable(key)).collect();
