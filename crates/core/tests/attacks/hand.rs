@@ -133,7 +133,7 @@ impl Hand {
 
     /// These forgotten-records are found.
     pub(crate) fn forgotten(&mut self, bodies: Vec<Vec<u8>>) -> &mut Self {
-        assert!(matches!(self.asked, Some((_, Op::Forgotten))), "not asked: {:?}", self.asked);
+        assert!(matches!(self.asked, Some((_, _, Op::Forgotten))), "not asked: {:?}", self.asked);
         let id = self.id();
         self.step(Input::Forgotten { id, result: Ok(bodies) })
     }
