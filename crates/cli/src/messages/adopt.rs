@@ -21,8 +21,8 @@ notes! {
         "a target that was fenced with a later token refuses the next runs (79) until you run: leasehold fence reset \
          TARGET";
     lost_items()
-        "if the store has lost a key or a slot that this machine saw started or done, that item is refused (78) until a \
-         run says --new-here";
+        "if the store has lost a key or a slot that this machine saw started or done, that item is refused \
+         (78) until a run has --new-here";
 }
 
 failures! {
@@ -30,6 +30,6 @@ failures! {
         { "a job of {lease} still runs here, and the store has lost its lease: {processes}" "Nothing was changed"
           "Wait until it has ended, or end it; then run: leasehold adopt {lease}" }
     not_written(lease, path, why) Config "state"
-        { "{path} cannot be written: {why}" "{lease} is refused as before"
+        { "{path} cannot be written: {why}" "{lease} is still refused"
           "Free some disk space, or give this user write permission there; then run: leasehold adopt {lease}" }
 }

@@ -12,16 +12,17 @@ pub const CATALOGUE: Catalogue =
 
 notes! {
     asked(holder, token, ttl) "asked {holder} (token {token}) to stop; its lease ends in at most {ttl}";
-    nobody(found) "nobody to ask: {found}";
+    nobody(found) "there is no holder to ask: {found}";
     free(lease) "{lease} is free";
     stopped(lease, holder, token)
-        "{lease} is broken: {holder} (token {token}) has stopped. A run that waits has it now, or the next run takes it";
+        "{lease} is broken: {holder} (token {token}) has stopped. A waiting run takes the lease now, or else \
+         the next run does";
     expired(lease, holder, token, old_job)
-        "{lease} is broken: {holder} (token {token}) did not answer, and its lease expired. A run that waits has it now, \
-         or the next run takes it. {old_job}";
+        "{lease} is broken: {holder} (token {token}) did not answer, and its lease expired. A waiting run \
+         takes the lease now, or else the next run does. {old_job}";
     released(lease, old_job)
-        "{lease} is broken: it was taken from its holder and released. A run that waits has it now, or the next run \
-         takes it. {old_job}";
+        "{lease} is broken: it was taken from its holder and released. A waiting run takes it now, or else the \
+         next run does. {old_job}";
     still_held(lease, holder, token, request) "{lease} is still held by {holder} (token {token}). {request}";
     /// With `--take`, or `--now`.
     still(lease, held) "{lease} is still {held}";
@@ -32,16 +33,16 @@ notes! {
          expires in {time}";
 
     old_job() "Its old job may still be running: only a fence at the target protects you from it";
-    request() "The request stays: the holder stops at its next renewal";
+    request() "The request remains: the holder stops at its next renewal";
     /// What it means if the command ends before the holder has answered.
-    holder_asked() "The holder was asked to stop, and stops at its next renewal";
+    holder_asked() "The holder was asked to stop, and will stop at its next renewal";
 }
 
 failures! {
     unknown(lease, store) Usage "usage"
-        { "no such lease: {lease} on {store}" "Nothing was changed" "See: leasehold status" }
+        { "there is no lease {lease} on {store}" "Nothing was changed" "See: leasehold status" }
     not_released(lease, time, old_job) Unreachable "store_unreachable"
-        { "{lease} was taken from its holder, and could not be released: it is free in {time}" "{old_job}" "" }
+        { "{lease} was taken from its holder, but could not be released: it is free in {time}" "{old_job}" "" }
 }
 
 explanations! {

@@ -17,22 +17,23 @@ notes! {
     busy(lease, held) "{lease} is {held}";
     /// The run or the script around `acquire` holds the lease.
     busy_around(lease, held)
-        "{lease} is {held}. That is the run or the script that started this command: you have the lease already, and \
-         waiting for it would not end";
+        "{lease} is {held}. That is the run or the script that started this command: you already have the \
+         lease, so waiting for it would never end";
     taken(lease, time, token, heartbeat)
         "{lease} is yours for {time}, and nothing renews it. Renew it every {heartbeat} (leasehold renew {lease} \
          --token {token}), or use \"leasehold run\", which renews for you";
     renewed(lease, token, ttl) "renewed {lease} (token {token}) for {ttl}";
-    renewed_by_run(lease, token) "{lease} (token {token}) is held by the run around this command, which renews it";
+    renewed_by_run(lease, token)
+        "the run that this command is part of holds {lease} (token {token}) and renews it";
     released(lease, token) "released {lease} (token {token})";
     released_late(lease, token)
-        "released {lease} (token {token}). It had expired: nobody took it meanwhile, but somebody could have. Renew it \
-         more often";
-    already_released(lease, found) "{lease} was not yours any more: {found}";
+        "released {lease} (token {token}). It had already expired, so another run could have taken it. Renew \
+         it more often";
+    already_released(lease, found) "{lease} was no longer yours: {found}";
 
     /// What became of a lease whose token nobody got.
-    given_back() "It was released again";
-    not_given_back(time) "It could not be released again: it expires in {time}";
+    given_back() "It was released";
+    not_given_back(time) "It could not be released, and expires in {time}";
 }
 
 failures! {
@@ -45,20 +46,22 @@ failures! {
         { "somebody broke {lease} (token {token})" ""
           "Stop your work, then run: leasehold release {lease} --token {token}" }
     lost(lease, found) Lost "lost"
-        { "{lease} is not yours any more: {found}" "Another run may be doing your work" "Stop your work" }
+        { "{lease} is no longer yours: {found}" "Another run may be doing your work" "Stop your work" }
     /// `release` inside the run that holds the lease.
     runs(lease) Usage "usage"
-        { "the run around this command holds {lease}, and part of that run is still at work"
+        { "the run that this command is part of holds {lease} and is still at work"
           "Nothing was changed" "The lease is released when the run ends" }
     no_token(lease) Usage "usage"
-        { "which token of {lease}?" "Nothing was changed"
+        { "the token of {lease} is missing" "Nothing was changed"
           "Add --token N, as \"leasehold acquire {lease}\" printed it, or set LEASEHOLD_TOKEN" }
     another_leases_token(lease, other) Usage "usage"
-        { "which token of {lease}? LEASEHOLD_TOKEN belongs to the lease {other} (LEASEHOLD_LEASE)" "Nothing was changed"
+        { "the token of {lease} is missing: LEASEHOLD_TOKEN belongs to the lease {other} \
+           (LEASEHOLD_LEASE)" "Nothing was changed"
           "Add --token N, as \"leasehold acquire {lease}\" printed it" }
     bad_token(why) Usage "usage" { "LEASEHOLD_TOKEN: {why}" "Nothing was changed" "" }
     token_not_taken(token, lease, last, store) Usage "usage"
-        { "this user on this machine did not take token {token} of {lease}; the last one here is {last} ({store})"
+        { "this user on this machine did not take token {token} of {lease}; the last one that it took is \
+           {last} ({store})"
           "Nothing was changed" "" }
     never_taken(lease, store) Usage "usage"
         { "this user on this machine did not take {lease} on {store}" "Nothing was changed"

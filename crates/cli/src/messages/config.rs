@@ -22,7 +22,7 @@ notes! {
     this_machine_only() " (this machine only)";
 
     two_stores() "store and store_file are both set; keep one";
-    new_here_without_store() "new_here goes with the store of the same file, and the file names none";
+    new_here_without_store() "new_here needs a store in the same file, and the file names none";
     project_key(key)
         "{key} belongs in the leasehold.toml of a project; the user's configuration names only a store";
 }
@@ -32,8 +32,9 @@ failures! {
         { "{variable} is set but empty: was a secret not passed on?" "Nothing was run" "Set it to the store, or unset it" }
     not_text(variable) Config "config" { "{variable} is not valid UTF-8" "Nothing was run" "" }
     masked(origin, store) Config "config"
-        { "{origin} is {store}: the run around this command masked its password" "Nothing was run"
-          "Put the URL into a file that only you can read and set LEASEHOLD_STORE_FILE, or run: leasehold use URL" }
+        { "{origin} is {store}: the run that this command is part of masked its password" "Nothing was run"
+          "Put the URL into a file that only you can read and name that file in LEASEHOLD_STORE_FILE, or run: \
+           leasehold use URL" }
     bad_url(why) Config "bad_url" { "cannot use the store: {why}" "Nothing was run" "" }
     unreadable_secret(path, origin, why) Config "config" { "cannot read {path} ({origin}): {why}" "" "" }
     empty_secret(path, origin) Config "config" { "{path} ({origin}) is empty" "" "" }

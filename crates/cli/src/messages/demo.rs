@@ -44,7 +44,7 @@ notes! {
     compare(file) "What is in {file} now:";
     nothing() "nothing";
     newer_gone() "The newer figures are gone.";
-    next() "Type next:";
+    next() "What to type next:";
     next_run() "leasehold run NAME -- your-command";
     next_run_does() "hold NAME while it runs";
     next_status() "leasehold status";
@@ -54,9 +54,9 @@ notes! {
     took(time) "(That took {time}. Its processes and files are all gone.)";
 
     git_about()
-        "A real git repository with two clones, one for each machine, in a directory that is removed at the end. \
-         On both machines a script publishes a post for every slot: it fetches, looks whether the post is there, \
-         commits and pushes. If the push is rejected, it rebases and pushes again.";
+        "A real git repository with two clones, one for each machine, in a directory that is removed at the \
+         end. On both machines a script publishes a post for every slot: it fetches, checks whether the post \
+         is there, commits and pushes. If the push is rejected, it rebases and pushes again.";
     slot(number, case) "Slot {number}: {case}.";
     slot_alone() "one machine runs it";
     slot_overlap() "both machines start at the same moment";
@@ -67,7 +67,7 @@ notes! {
     not_published_once() "Not published once.";
     woken_refused() "The run that woke up was refused.";
     woken_refused_with() "The run that woke up was refused:";
-    git_next() "Type next, in a clone of yours:";
+    git_next() "What to type next, in one of your clones:";
     git_next_run() "leasehold run site --fence git:origin -- ./publish.sh";
     git_next_run_does() "  git push in it is fenced";
     git_took(skipped, refused, time)
@@ -98,7 +98,7 @@ failures! {
     no_git(why) Unreachable "system" { "cannot run git: {why}" "Nothing of the demo is left" "" }
     differs(what) NeedsYou "demo_differs"
         { "the demo did not go as it should: {what}" ""
-          "On a machine under heavy load, try it again. If it stays so, please report it" }
+          "On a machine under heavy load, try it again. If it happens again, please report it" }
     /// `demo-actor`, typed by a person.
     actor_alone() Usage "usage" { "demo-actor is a part of `leasehold demo`" "" "Run: leasehold demo" }
     actor_unwritten(why) Unreachable "write" { "cannot write: {why}" "" "" }

@@ -34,9 +34,10 @@ notes! {
 
 failures! {
     no_sql(kind) Usage "usage"
-        { "--print-sql is for PostgreSQL; a store of the kind {kind} needs no SQL" "" "Leave one of them out" }
+        { "--print-sql is for PostgreSQL; a store of the kind {kind} needs no SQL" ""
+          "Leave out --print-sql, or name a PostgreSQL store" }
     not_a_lease_store(store, why, promise) Config "not_a_lease_store"
-        { "{store} is not a lease store: {why}. {promise}" "" "It is refused: use another store" }
+        { "{store} is not a lease store: {why}. {promise}" "" "Leasehold refuses it: use another store" }
 }
 
 explanations! {

@@ -14,19 +14,20 @@ pub const CATALOGUE: Catalogue =
 notes! {
     nothing_fenced() "your runs have fenced no target on this machine yet. A run fences the targets that --fence names";
     never_fenced() "never fenced";
-    no_password() "Leasehold does not keep its password. To see its fence, name the target with the password";
-    nothing_observed() "your runs have observed nothing on this machine yet. A run takes notes with --observe";
+    no_password()
+        "Leasehold does not keep the password of this target. To see its fence, name the target with its password";
+    nothing_observed() "your runs have observed nothing on this machine yet. A run with --observe takes notes";
     observed(time, job, code, seen) "{time}  {job}  exit {code}  {seen}";
     no_overlap() "no overlap seen";
-    no_fence(target) "{target} has no fence: nothing to reset";
+    no_fence(target) "{target} has no fence, so there is nothing to reset";
     holder_unknown(lease, why) "it is unknown whether {lease} is held: {why}";
     reset(target, lease, token, typed)
-        "the fence of {target} was reset (lease {lease}, token {token}). \
-         Checked writes are refused until a run fences it again: leasehold run {lease} --fence {typed} -- COMMAND";
+        "the fence of {target} was reset (lease {lease}, token {token}). Writes with a token are refused until \
+         a run fences it again: leasehold run {lease} --fence {typed} -- COMMAND";
     enforces(target) "{target} refuses stale writes from now on";
     observes(target)
-        "{target} accepts stale writes from now on and counts them, \
-         until a run without --observe names it with --fence";
+        "{target} accepts stale writes from now on and counts them, until a run with --fence and without \
+         --observe names it";
 }
 
 failures! {

@@ -17,11 +17,11 @@ notes! {
 
 failures! {
     late(target) Refused "stale"
-        { "start refused: the lease of this run may have ended while the gate was asked ({target})"
+        { "start refused: the lease of this run may have ended while {target} was checked"
           "The command was not started" "Run the job again" }
     /// A lease that was taken by hand.
     not_held(lease, token, store, target) Refused "stale"
-        { "start refused: {lease} is not held with your token {token} on {store} ({target})"
+        { "start refused: {lease} is not held under your token {token} on {store} ({target})"
           "The command was not started" "See who holds it: leasehold status {lease}" }
 }
 

@@ -13,12 +13,12 @@ notes! {
         "{target} is guarded{remarks}; {sessions}. Fence it: leasehold run NAME --fence '{target}' -- COMMAND";
     others_write(sessions) "{sessions} that belong to no run may write as before";
     others_refused(sessions) "{sessions} that belong to no run are refused";
-    removed(target, remarks) "the guard of {target} is removed{remarks}. Nothing is fenced there any more";
+    removed(target, remarks) "the guard of {target} was removed{remarks}. Nothing is fenced there any more";
     remark(text) "; {text}";
     partly_guarded(target, others)
-        "not every table is guarded: direct writes to the others are not fenced. \
-         Run: leasehold guard install '{target}' --others {others}";
-    never_fenced() "never fenced: a run fences it with --fence";
+        "not every table is guarded, so direct writes to the others are not fenced. Run: leasehold guard \
+         install '{target}' --others {others}";
+    never_fenced() "never fenced; a run with --fence fences it";
     fence(lease, token, mode, accepted) "lease {lease}, token {token}, {mode}{accepted}";
     bad_fence(why) "not readable ({why}): every run is refused until it is restored";
     table(name, state) "{name}: {state}";

@@ -27,7 +27,8 @@ notes! {
 }
 
 failures! {
-    bad_outcome(word, meant, known) Usage "usage" { "{word} is no outcome{meant}" "" "They are: {known}" }
+    bad_outcome(word, meant, known) Usage "usage" { "{word} is no outcome{meant}" ""
+        "The outcomes are: {known}" }
     unknown_name(name, store, scope, jobs, meant) Usage "unknown_name"
         { "nothing is known of {name} on {store}{scope}; {jobs}" "" "{meant}" }
 }

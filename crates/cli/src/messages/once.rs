@@ -11,6 +11,6 @@ pub const CATALOGUE: Catalogue =
     Catalogue { name: "once", about: "`leasehold once KEY`: its key.", entries: &[FAILURES] };
 
 failures! {
-    not_in_a_key(word) Usage "usage" { "the key of `once` cannot have {word}" "Nothing was run"
-          "Only dates are filled in there. See: leasehold help once" }
+    not_in_a_key(word) Usage "usage" { "a key of `once` cannot contain {word}" "Nothing was run"
+          "Only dates can be filled in there. See: leasehold help once" }
 }

@@ -17,7 +17,7 @@ notes! {
     /// The store failed when it was asked for the item: what that means.
     perhaps_done(name) "Nothing was run: {name} may be done already";
     unnoted(name, why)
-        "this machine could not save the outcome of {name}: {why}. Another store would run {name} again";
+        "this machine could not save the outcome of {name}: {why}. On another store {name} would be run again";
     key() "1 key";
     keys(count) "{count} keys";
     slots_of_a_job() "slots of 1 job";

@@ -16,9 +16,9 @@ pub const CATALOGUE: Catalogue = Catalogue {
 
 notes! {
     paused(job, by, at)
-        "{job} is paused (by {by} at {at}): its slots are dropped until leasehold resume {job}; a run that has \
-         started goes on";
-    resumed(job, back) "{job} goes on with what is due from now on{back}";
+        "{job} is paused (by {by} at {at}): its slots are dropped until you type leasehold resume {job}; a run \
+         that has started goes on";
+    resumed(job, back) "{job} goes on with the slots that are due from now on{back}";
     set_back(now, upto)
         " ({now} by this machine's clock). A wrong clock had recorded its slots up to {upto} as over";
 }
@@ -31,6 +31,6 @@ failures! {
         { "a wrong clock recorded the slots of {job} up to {upto} as over. That could not be corrected: the \
            leasehold.toml here has no job {job} with the schedule {schedule}"
           "None of these slots is run"
-          "Run this command where that file is, or with --config FILE. If the file was changed since, run \
-           `leasehold tick` there first" }
+          "Run this command in the directory of that file, or with --config FILE. If the file has changed \
+           since, run `leasehold tick` there first" }
 }

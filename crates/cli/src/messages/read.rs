@@ -16,7 +16,8 @@ notes! {
 }
 
 failures! {
-    no_json() Usage "usage" { "`read` prints the content as it is, so it has no --json" "" "Leave out --json" }
+    no_json() Usage "usage"
+        { "`read` prints the content as it is, so --json cannot be used with it" "" "Leave out --json" }
     not_copied(to, why) Usage "to"
         { "cannot write to {to}: {why}" "The target was not changed" "Name another file with --to" }
 }

@@ -16,7 +16,7 @@ pub const CATALOGUE: Catalogue = Catalogue {
 
 notes! {
     object_lost(outcome)
-        "the run ended ({outcome}), but the object could not be written to stdout (is the disk full?)";
+        "the run ended ({outcome}), but the JSON object could not be written to stdout (is the disk full?)";
     file_lost(outcome, path, why)
         "the run ended ({outcome}), but its report could not be written to {path}: {why}";
 }

@@ -17,24 +17,24 @@ pub const CATALOGUE: Catalogue = Catalogue {
 notes! {
     left(item, why) "{item} is left as it is: {why}";
     is_done() "it is done";
-    is_planned(who) "a retry is allowed already; {who}";
-    is_running(lease) "a run is working on it; wait for its end, or end that run: leasehold break {lease}";
+    is_planned(who) "a retry is already allowed; {who}";
+    is_running(lease) "a run is working on it; wait until it ends, or stop it: leasehold break {lease}";
     done(item) "{item} is recorded as done";
     again(item, who) "{item} may be run again; {who}";
 
     by_the_next_run() "the next run starts it";
     by_nobody(most, job)
-        "{most} slots of {job} already wait to be tried again, and a scheduler takes no more. When some of them \
-         are done, retry this one again";
+        "{most} slots of {job} already wait to be tried again, and a scheduler accepts no more. Retry this one \
+         again when some of them are done";
     after_resume(job) "the job is paused; a daemon or the next tick runs it after `leasehold resume {job}`";
     by_a_scheduler() "`leasehold tick` runs it now, and a daemon when the job is next due";
-    by_slot(slot, job) "the next run of {job} with --slot {slot} starts it; no scheduler knows the job";
+    by_slot(slot, job) "the next run of {job} with --slot {slot} starts it, because no scheduler knows the job";
 }
 
 failures! {
     no_record(item, store) Usage "usage"
-        { "{item} has no record on {store}: it was never started there, or it is a slot that was dropped or whose \
-           record was removed"
+        { "{item} has no record on {store}: it was never started there, or its slot was dropped, or its record \
+           was removed"
           "" "See what is recorded: leasehold history" }
     bad_record(item, why) NeedsYou "bad_record" { "{item}: {why}" "" "" }
     changed(item, quoted) NeedsYou "changed"
@@ -42,5 +42,6 @@ failures! {
 }
 
 explanations! {
-    unconfirmed(why, quoted) { "{why}" "" "It may have been recorded all the same; see: leasehold why {quoted}" }
+    unconfirmed(why, quoted) { "{why}" ""
+        "Your decision may have been recorded all the same; see: leasehold why {quoted}" }
 }

@@ -15,31 +15,32 @@ pub const CATALOGUE: Catalogue = Catalogue {
 
 notes! {
     serving(store, address) "serving {store} at http://{address}";
-    open_to_all() "no --tokens: everybody on this machine may use it";
-    plain_http() "plain HTTP: put a proxy with TLS in front, or tokens can be read on the way";
+    open_to_all() "without --tokens, everybody on this machine may use it";
+    plain_http()
+        "the connection is not encrypted: put a proxy with TLS in front, or others on the network can read the tokens";
     stopped() "stopped serving";
     write_refused(key, why) "refused a write to {key}: {why}";
     store_failed(why) "the store failed: {why}";
 
     /// Of the file of tokens.
-    not_a_token_line() "a line is a token, a name prefix or *, and perhaps the word admin";
-    short_token(least) "a token has at least {least} characters";
+    not_a_token_line() "a line must have a token, then a name prefix or *, then perhaps the word admin";
+    short_token(least) "a token must have at least {least} characters";
     token_twice() "this token is in the file twice";
     no_token() "there is no token in this file";
 
     bearer_needed() "a bearer token is needed";
-    bearer_unknown() "the bearer token is not known here";
+    bearer_unknown() "the bearer token is unknown";
     outside_prefix() "this bearer may only use names that begin with its prefix";
     list_too_wide() "this bearer may not list all kinds of keys at once";
-    no_such_path() "there is nothing here but /v1/k/KEY and /v1/list";
-    no_such_method() "a key can be read, written and removed: GET, PUT, DELETE";
+    no_such_path() "the only paths are /v1/k/KEY and /v1/list";
+    no_such_method() "the methods for a key are GET, PUT and DELETE";
     no_such_key() "there is no such key";
-    zero_byte() "a key has no zero byte";
-    long_key(most) "a key has at most {most} bytes";
-    long_body(most) "a body has at most {most} bytes";
+    zero_byte() "a key cannot contain a zero byte";
+    long_key(most) "a key can have at most {most} bytes";
+    long_body(most) "a body can have at most {most} bytes";
     short_body() "the body ended early";
     bad_encoding() "this is not percent-encoded UTF-8";
-    no_condition() "say which version is to be replaced: If-Match, or If-None-Match: * for none";
+    no_condition() "name the version to replace with If-Match, or send If-None-Match: * for a new key";
     other_version() "the key does not have that version";
     bad_write_id() "Leasehold-Write-Id must be 32 lower-case hexadecimal digits";
     lease_stays() "lease records are never removed";
@@ -58,7 +59,7 @@ failures! {
         { "{path} (--tokens) can be read by other users" "Nothing was started" "Run: chmod 600 {quoted}" }
     bad_tokens(path, line, why) Config "config" { "{path}:{line}: {why}" "Nothing was started" "" }
     no_thread(why) Unreachable "serve" { "cannot start a thread: {why}" "Nothing was started" "" }
-    system(why) Unreachable "serve" { "the system refused what a server needs: {why}" "" "" }
+    system(why) Unreachable "serve" { "the system refused a resource that the server needs: {why}" "" "" }
 }
 
 explanations! {

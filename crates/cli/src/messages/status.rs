@@ -21,17 +21,18 @@ notes! {
     problem(lease, why) "{lease}: {why}";
     /// A problem: this machine has seen the lease, and the store has no record of it.
     vanished(store, token, lease)
-        "{store} has no record of it, but this machine has seen token {token} there: the record was deleted, or this \
-         is another store under the same name. Runs of it are refused (79). When no job of {lease} runs any more: \
-         leasehold adopt {lease}";
+        "{store} has no record of it, but this machine has seen token {token} there: the record was deleted, \
+         or this is another store under the same name. Its runs are refused (79). When no job of {lease} runs \
+         any more: leasehold adopt {lease}";
     /// With `--watch`.
     unanswered() "the store does not answer; the last known state is shown. Trying again";
     answered() "the store answers again";
 
     held(lease, holder, token, time)
-        "the lease {lease} is held by {holder} (token {token}){time}: a run now is skipped, or waits with --wait.";
+        "the lease {lease} is held by {holder} (token {token}){time}: a run that starts now is skipped, or \
+         waits if it has --wait.";
     held_for(time) " for {time}";
-    free(lease, last) "the lease {lease} is free{last}: a run now takes it.";
+    free(lease, last) "the lease {lease} is free{last}: a run that starts now takes it.";
     last_token(token) " (last token {token})";
     unusable(lease, why) "the lease {lease} cannot be used: {why}";
 }

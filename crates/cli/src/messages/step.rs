@@ -17,38 +17,39 @@ pub const CATALOGUE: Catalogue = Catalogue {
 /// What it means that the run did not answer: before the command was started.
 pub const NOT_RUN: &str = "Nothing was run";
 /// The same, after the command ended well.
-pub const NOT_RECORDED: &str = "The step is done, and that is not recorded";
+pub const NOT_RECORDED: &str = "The step is done, but that is not recorded";
 
 notes! {
     /// The step is done already.
-    skipped(step, token, output) "skipped step {step}: done under token {token}{output}";
-    no_output() "; what it printed was not kept";
+    skipped(step, token, output) "skipped step {step}: already done under token {token}{output}";
+    no_output() "; its output was not kept";
     the_step(step) "step {step}";
     no_room_for_output(step)
-        "step {step} is recorded as done, but not what it printed: the record of its item is nearly full";
+        "step {step} is recorded as done, but without its output, because the record of its item is nearly full";
     output_not_kept(step, most)
-        "step {step} is done, but what it printed is not kept: it is more than {most} bytes, or not text";
+        "step {step} is done, but its output was not kept, because it is longer than {most} bytes or is not text";
 }
 
 failures! {
     no_item(step) Usage "usage"
-        { "step {step} is outside of a run with a key or a slot" "Nothing was run"
+        { "step {step} is not inside a run with a key or a slot" "Nothing was run"
           "Use it inside one: leasehold once KEY -- sh -c 'leasehold step {step} -- …'" }
     busy(step) Usage "usage"
-        { "step {step}: another process of this run is running it" "Nothing was run" "" }
+        { "another process of this run is already running step {step}" "Nothing was run" "" }
     full(step) Config "full"
         { "step {step}: the record of its item is full, so it could not be recorded as done" "Nothing was run"
-          "Keep less of what the steps print, or make several items of the work" }
+          "Keep less output of the steps, or divide the work into several items" }
     bad_name(step, most, bytes) Usage "usage"
-        { "step {step}: the name of a step has 1 to {most} bytes, and this one has {bytes}" "Nothing was run" "" }
-    over(what, means) Refused "refused" { "{what} was refused: the run it belongs to is over" "{means}" "" }
+        { "step {step}: the name of a step must have 1 to {most} bytes, but this one has {bytes}" "Nothing was run" "" }
+    over(what, means) Refused "refused" {
+        "{what} was refused: the run that it belongs to has ended" "{means}" "" }
     overtaken(step, means) Refused "refused"
         { "step {step} was refused: a later run has started this item" "{means}" "" }
     no_answer(what, why, means) Unreachable "supervisor"
-        { "no answer from the run that {what} belongs to: {why}" "{means}" "" }
+        { "the run that {what} belongs to did not answer: {why}" "{means}" "" }
     not_recorded(step, why) Unreachable "not_recorded"
         { "step {step} is done, but that could not be recorded: {why}"
-          "It is recorded with the run's next step or its end; if that fails too, a retry runs the step again" "" }
+          "The run records it with its next step or at its end; if that fails too, a retry runs the step again" "" }
 }
 
 explanations! {

@@ -18,26 +18,26 @@ notes! {
     /// Said on a terminal only.
     slow(store) "no answer yet from {store}; still waiting";
     not_remembered(why)
-        "this machine could not remember the lease ({why}). Until it can, it does not notice if the record is \
-         deleted or the store is rewound. Free some disk space there";
+        "this machine could not save a note about the lease ({why}). Until it can, it cannot notice that the \
+         record was deleted or the store was rewound. Free some disk space there";
     /// Follows a failure: the store may have carried out a claim without confirming it.
-    claim_in_doubt() "The store may still accept the claim: then the lease stays held until it expires";
+    claim_in_doubt() "The store may still accept the claim; if it does, the lease stays held until it expires";
 }
 
 failures! {
     bad_timing(why) Usage "usage" { "cannot use these times: {why}" "Nothing was run" "" }
     /// A target could not be fenced.
     not_fenced(why) Unreachable "seal_failed" { "a target could not be fenced: {why}" "Nothing was run" "" }
-    item_not_run(why) Unreachable "item" { "not run: {why}" "Nothing was run" "" }
+    item_not_run(why) Unreachable "item" { "cannot run the item: {why}" "Nothing was run" "" }
 
     newer_record(lease, store, bad) Config "config"
         { "{lease} on {store}: {bad}" "Nothing was changed" "Upgrade leasehold on this machine" }
     bad_record(lease, store, bad) NeedsYou "bad_record"
         { "{lease} on {store}: {bad}" "Nothing was changed, because two jobs could run at once"
-          "Find out what wrote there. Restore the record, or use another lease name" }
+          "Find out which program wrote there. Restore the record, or use another lease name" }
     /// The record has a smaller token than this machine has seen.
     rewound(store, found, lease, seen) NeedsYou "store_rewound"
-        { "{store} says token {found} for {lease}, but this machine has seen {seen}: the store was rewound \
+        { "{store} has token {found} for {lease}, but this machine has seen {seen}: the store was rewound \
            (restored from a backup, or it lost writes)"
           "Nothing was run, because tokens would repeat"
           "Find out what happened to the store. When no job of {lease} runs any more: leasehold adopt {lease}" }
@@ -48,8 +48,8 @@ failures! {
           "When no job of {lease} runs any more: leasehold adopt {lease}" }
     /// A record of this run is back, although another run had replaced it.
     returned(store, lease, token) NeedsYou "store_rewound"
-        { "{store} again holds a claim of this run on {lease} (token {token}) that another run had replaced: the \
-           store was rewound (it lost writes, or was restored)"
+        { "{store} shows an old claim of this run on {lease} (token {token}), which another run had already \
+           replaced: the store was rewound (it lost writes, or was restored)"
           "Nothing was run, and the other run is stopped"
           "Find out what happened to the store; the next run may start when that claim has expired" }
     exhausted(lease) NeedsYou "tokens_exhausted"
@@ -61,11 +61,12 @@ explanations! {
     /// The store did not pass its first test.
     not_tested(store, why) { "store {store}: {why}" "Nothing was run" "" }
     cannot_run(store, why, lease, late)
-        { "store {store}: {why}" "Nothing was run: without the store two machines could run {lease} at once" "{late}" }
+        { "store {store}: {why}"
+          "Nothing was run, because without the store two machines could run {lease} at once" "{late}" }
     cannot_take(store, why, lease, late) { "store {store}: {why}" "{lease} was not taken" "{late}" }
     unconfirmed(store, why, lease)
         { "store {store}: {why}"
-          "The change was sent and not confirmed: it may have been made, or may yet be made"
+          "The change was sent but not confirmed, so it may have been made or may still be made"
           "See: leasehold status {lease}" }
     interrupted_run(late) { "interrupted before anything was run" "" "{late}" }
     interrupted_take(lease, late) { "interrupted before {lease} was taken" "" "{late}" }

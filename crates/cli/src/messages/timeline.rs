@@ -23,7 +23,7 @@ notes! {
     column(time) "One column is {time}. The number beside a run is its token.";
     numbers() "The number beside a run is its token.";
     empty() "No runs in this window.";
-    cut() "There are more records in this window: only the newest are shown.";
+    cut() "This window has more records; only the newest are shown.";
 
     /// Names of lanes and rows.
     machines(count) "{count} other machines";
@@ -38,14 +38,14 @@ notes! {
     skipped() "skipped";
     lost() "lease lost";
     killed() "stopped";
-    unknown() "end not known";
-    released() "held by hand or a program";
+    unknown() "end unknown";
+    released() "held by hand or by a program";
     unfenced() "ran nothing (target not fenced)";
     dropped() "dropped slot";
     refused() "write refused";
     observed() "only observed";
     person() "done by a person";
-    other() "of a later version";
+    other() "from a later version";
     gap() "no run had the lease";
     overtaken() "went on after its lease was lost";
 
@@ -81,12 +81,14 @@ notes! {
         "{job} on {host} (token {token}) did not record how it ended: leasehold why {job}";
     it_was_unfenced(job, host) "{job} ran nothing on {host}, because a target could not be fenced";
     it_was_refused(job, host, target, token, newer)
-        "{target} refused a write of {job} on {host}: its token is {token}, and the fence is {newer}. Nothing was written";
-    it_was_refused_there(job, host, token) "A write of {job} on {host} (token {token}) was refused. Nothing was written";
+        "{target} refused a write of {job} on {host}: its token is {token}, and the fence is {newer}. Nothing \
+         was written";
+    it_was_refused_there(job, host, token)
+        "A write of {job} on {host} (token {token}) was refused. Nothing was written";
     it_was_dropped(job, count, why) "Slots of {job} that were dropped: {count} ({why})";
     it_was_just_dropped(job, count) "Slots of {job} that were dropped: {count}";
     it_observed(job, host, why) "{job} on {host} was only observed: {why}";
-    more_notes(count) "and {count} before these: leasehold history";
+    more_notes(count) "and {count} earlier: leasehold history";
 
     /// In an HTML file.
     what_stands_out() "What stands out";
@@ -100,11 +102,11 @@ notes! {
     outcome() "outcome";
     its_token() "token";
     details() "details";
-    reading() "Reading it";
+    reading() "How to read it";
     how_to_read()
         "Time runs from left to right. Each machine has a lane, and each job that it ran has a row there. \
-         Within one lease the tokens only rise, whichever machine they are on. A skip is normal: another run held the \
-         lease, or the work was done. Times are those of the machines' own clocks.";
+         Within one lease the tokens only rise, even from machine to machine. A skip is normal: another run \
+         held the lease, or the work was done. Times are by the machines' own clocks.";
 }
 
 failures! {

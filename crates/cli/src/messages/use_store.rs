@@ -16,19 +16,19 @@ notes! {
     saved(config) "saved to {config}, where cron sees it too";
     /// `XDG_CONFIG_HOME` is set.
     saved_elsewhere(config)
-        "saved to {config}, where cron sees it too if XDG_CONFIG_HOME is the same there: set it in the crontab";
+        "saved to {config}. For cron to see it too, set the same XDG_CONFIG_HOME in the crontab";
     named_by_project(config) "{config} names it, and your configuration stays as it is";
-    not_used(other) "here it is not used: {other} comes first";
+    not_used(other) "it is not used here, because {other} comes first";
 
     before(store, back)
-        "before this it was {store}. A lease held there stops no run here, so wait until no job runs there. To go back: \
-         leasehold use {back}";
+        "before this it was {store}. A lease held there stops no run here, so wait until no job runs there. To \
+         go back: leasehold use {back}";
     before_masked(store, back)
-        "before this it was {store}. A lease held there stops no run here, so wait until no job runs there. To go back, \
-         with the password in place of ***: leasehold use {back}";
+        "before this it was {store}. A lease held there stops no run here, so wait until no job runs there. To \
+         go back, with the password in place of ***: leasehold use {back}";
     before_in_file(file, config)
-        "before this it was the store that {file} names. A lease held there stops no run here, so wait until no job \
-         runs there. To go back, write into {config} in place of store: store_file = {file}";
+        "before this it was the store that {file} names. A lease held there stops no run here, so wait until \
+         no job runs there. To go back, replace the store in {config} with: store_file = {file}";
     /// Keys and slots that this machine saw on another store.
     done_elsewhere(work, there, here)
         "this machine saw {work} started or done on {there}. This store does not know that work, so it is refused here \
@@ -45,8 +45,7 @@ notes! {
     unsaved() "Nothing was written to your configuration";
     /// The same, if something of the store was made.
     partly_made(store)
-        "Nothing was written to your configuration. The part of {store} that was made is kept; the same command \
-         finishes it";
+        "Nothing was written to your configuration. {store} was made in part; the same command finishes it";
     /// The store is saved, but `--new-here` could not be noted.
     not_new_here(store)
         "{store} is used from now on, but --new-here was not saved: keys and slots that were done elsewhere are still \
@@ -57,7 +56,7 @@ failures! {
     not_changeable(config, line) Config "config"
         { "{config} names its store in a way that `leasehold use` cannot change"
           "Nothing was changed"
-          "Replace the store there by this line, with the password if it has one: {line}" }
+          "Replace the store there with this line, and add the password if it has one: {line}" }
     not_written(store, config, why) Config "config" { "{store} works, but {config} could not be written: {why}" "" "" }
     not_readable(config, why) Config "config"
         { "{config} cannot be read, so it was not replaced: {why}" "Nothing was changed" "" }

@@ -14,7 +14,7 @@ pub const CATALOGUE: Catalogue =
 notes! {
     wrote(target, token, number) "wrote {target} (token {token}, write {number})";
     /// The answer to a retry.
-    repeated(target, number) "{target} has this write already (number {number})";
+    repeated(target, number) "{target} already has this write (number {number})";
     would_be_refused(what) "this write {what}";
     exited(code) "exited with {code}";
     signalled(signal) "was ended by signal {signal}";
@@ -33,5 +33,6 @@ explanations! {
     /// The command was not found, or cannot be executed.
     no_command(why) { "{why}" "Nothing was written" "" }
     command_failed(command, how, target)
-        { "the command {command} {how}" "Nothing was written to {target}: what it printed may be incomplete" "" }
+        { "the command {command} {how}"
+          "Nothing was written to {target}, because the output of the command may be incomplete" "" }
 }

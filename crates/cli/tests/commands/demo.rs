@@ -122,7 +122,9 @@ fn assert_readable(text: &str, width: usize) {
         assert!(line.trim_end_matches('\r').chars().count() <= width, "{line:?}");
     }
     let words: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    for needed in ["token 1", "token 2", "exit 76", "Type next:", "leasehold run NAME -- your-command"] {
+    for needed in
+        ["token 1", "token 2", "exit 76", "What to type next:", "leasehold run NAME -- your-command"]
+    {
         assert!(words.contains(needed), "{needed:?} is not in:\n{text}");
     }
 }

@@ -119,7 +119,7 @@ fn bad_input() {
     install(&at("nope")).is(78, "").names(&["no table nope"]);
     install(&at("seen")).is(78, "").names(&["is a view"]);
     install(&at("stock_low")).is(78, "").names(&["Name public.stock instead"]);
-    install("file:/tmp/x").is(78, "").names(&["is no table"]);
+    install("file:/tmp/x").is(78, "").names(&["is not a table"]);
     install("pg:nowhere").is(78, "").names(&["names no table"]);
     install("sqlite:/nowhere/at.db#t").is(78, "").names(&["does not exist"]);
     install("pg:postgres://lease@127.0.0.1:1/x#t").is(69, "").names(&["connection refused"]);

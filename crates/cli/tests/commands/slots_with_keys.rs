@@ -131,7 +131,10 @@ fn a_new_slot_does_not_speak_for_a_silent_key() {
     run(&world, SECOND, &["--key", "k"]).is(79, "items.unknown");
     let slot = item(&world, SECOND);
     assert_eq!(slot["outcome"], "failed");
-    assert!(slot["said"].as_str().unwrap().starts_with("k never reported: it was begun by "), "{slot}");
+    assert!(
+        slot["said"].as_str().unwrap().starts_with("k never reported how it ended: it was started by "),
+        "{slot}"
+    );
     assert_eq!(done(&world).lines().count(), 1);
     // The control: whoever says so does.
     run(&world, SECOND, &["--key", "k", "--if-unknown", "retry"]).quiet();
@@ -148,7 +151,7 @@ fn steps_are_the_slots_and_have_keys_of_their_own() {
     run().is(1, "");
     assert_eq!(outcomes(&world), ["failed", "failed"]);
     world.write("go", "");
-    run().is(0, "step.skipped").names(&["step one: done under token 1"]);
+    run().is(0, "step.skipped").names(&["step one: already done", "token 1"]);
     assert_eq!(done(&world), "k/one\n");
     assert_eq!(item(&world, FIRST)["steps"], json!(["one", "two"]));
     assert_eq!(item(&world, "k")["steps"], json!([]));

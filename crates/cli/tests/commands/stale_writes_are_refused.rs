@@ -92,7 +92,7 @@ fn bad_input_starts_nothing() {
     run("file:{lese}").is(64, "").names(&["did you mean {lease}?"]);
     run("file:{date@Mars/Base}").is(64, "").names(&["Mars/Base"]);
     let other = ["run", "other", "--fence", "file:today", "touch", "ran"];
-    world.run(&other).is(78, "targets.other_lease").names(&["run it under site"]);
+    world.run(&other).is(78, "targets.other_lease").names(&["run this one under site"]);
     for (text, why) in [("", "is empty"), ("{", "is not readable")] {
         let before = world.write(".today.leasehold-fence", text);
         run("file:today").is(79, "targets.bad_fence").names(&[why]);
@@ -103,7 +103,7 @@ fn bad_input_starts_nothing() {
     world
         .sh(&job("LEASEHOLD gate mail -- touch ran"))
         .is(64, "")
-        .names(&["no run in the environment", "Nothing was run"]);
+        .names(&["not part of a run", "Nothing was run"]);
     let never = job("echo x | LEASEHOLD write file:page");
     world.run(&["run", "free", "sh", "-c", &never]).is(76, "targets.never_named");
     world.run(&["fence", "enforce", "file:page"]).is(78, "").names(&["has no fence yet"]);
@@ -224,10 +224,10 @@ fn a_stale_write_that_was_let_in_is_in_the_notes() {
         (!second.err.contains("held by")).then_some(())
     });
     first.type_in("go\n");
-    first.ended().is(0, "observe.accepted_write").names(&["file:page accepted 1 write"]);
+    first.ended().is(0, "observe.accepted_write").names(&["file:page meanwhile accepted 1 write"]);
     assert_eq!(read(&world, "page"), "stale\n");
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
-    assert!(seen.contains("accepted 1 write meanwhile"), "{seen}");
+    assert!(seen.contains("meanwhile accepted 1 write"), "{seen}");
 }
 
 /// A pipe cannot tell a producer that died from one that is done; a command that we run can be told.

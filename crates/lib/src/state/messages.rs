@@ -15,7 +15,8 @@ explanations! {
         { "neither XDG_STATE_HOME nor HOME is set to an absolute path, so there is no place to keep state"
           "Nothing was run" "Set HOME, or name a store with --store and set XDG_STATE_HOME" }
     no_root(variable, root)
-        { "{variable} names a place in {root}, which does not exist: a new state directory would be a second, empty store"
+        { "{variable} names a place in {root}, which does not exist: a state directory made there would be a \
+           second, empty store"
           "Nothing was run" "Correct {variable}, or make that directory" }
     /// Another user could write there.
     not_private(path, problem, fix)

@@ -26,7 +26,7 @@ explanations! {
           "The next run that fences {target} finishes this write or undoes it; look at {target} then" }
     write_in_doubt(target, why)
         { "the outcome of writing {target} is unknown: {why}"
-          "The write may have landed, perhaps before a later run took over, or it may not"
+          "The write may have been made, perhaps just before a later run took over"
           "Look at {target} before you write it again" }
     fence_in_doubt(target, why)
         { "it is unknown whether {target} was fenced: {why}"
@@ -50,18 +50,21 @@ explanations! {
         { "start refused: your token {token} is older than {newer}, which {target} has seen"
           "This run lost its lease while it was paused; the command was not started" "" }
     fork(refused, target, token, lease, nothing)
-        { "{refused}: another run of {lease} used token {token} at {target}: two runs got one token"
-          "{nothing}" "The lease store lost a write; look at it before you run again" }
+        { "{refused}: another run of {lease} used the same token {token} at {target}"
+          "{nothing}" "Two runs got one token, so the store of the lease lost a write. Examine that store \
+                       before you run anything again" }
     /// The fence comes from another store, or the record of the lease was deleted and made again.
-    other_history(refused, target, token, newer, lease, nothing, typed) { "{refused}: {target} was last fenced with token {newer}, by a run on another store or before the record of \
-           {lease} was deleted; your token {token} does not compare with it"
-          "{nothing}" "If you moved on purpose, and no run is left on the other store: leasehold fence reset {typed}" }
+    other_history(refused, target, token, newer, lease, nothing, typed) {
+        "{refused}: {target} was last fenced with token {newer}, by a run on another store or before the \
+         record of {lease} was deleted; your token {token} cannot be compared with that"
+          "{nothing}" "If you changed the store on purpose, and no run is left on the other one: leasehold \
+                       fence reset {typed}" }
     jump(refused, target, token, newer, nothing)
         { "{refused}: your token {token} is implausibly far ahead of {newer}, the last one that {target} has seen"
           "{nothing}" "Check where the token came from" }
     other_lease(refused, target, owner, lease, token, nothing)
         { "{refused}: {target} belongs to the lease {owner}, and this run holds {lease} (token {token})"
-          "{nothing}" "Jobs that write one target share one lease: run it under {owner}" }
+          "{nothing}" "Jobs that write the same target must share a lease, so run this one under {owner}" }
     gate_not_named(gate, lease, typed) { "start refused: this run did not name the gate {gate}" "The command was not started"
           "Name it when you start the run: leasehold run {lease} --fence {typed} -- COMMAND" }
     not_named(refused, target, token, newer, lease, typed) { "{refused}: this run (token {token}) did not name {target}, which was last fenced with token {newer}"
@@ -83,5 +86,5 @@ notes! {
     another_process() "another process";
     evict(pid) "; if it hangs, end it: kill -9 {pid}";
     /// A relative path, where the job may have changed its directory.
-    here(path) " (here it is {path}; did the job change its directory?)";
+    here(path) " (here that means {path}; did the job change its directory?)";
 }

@@ -115,7 +115,9 @@ fn a_store_that_says_so_itself_is_refused_or_warned_of() {
     assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&ExaminationEnd::Usable, RemarkLevel::Weak));
     let (diagnosis, _) = sloppy(Flaw::Deaf);
     assert_eq!((&diagnosis.ended, diagnosis.verdict()), (&ExaminationEnd::Usable, RemarkLevel::Weak));
-    assert!(diagnosis.findings.iter().any(|f| f.about == "push" && f.text.contains("was not told")));
+    assert!(
+        diagnosis.findings.iter().any(|f| f.about == "push" && f.text.contains("did not learn of a change"))
+    );
 }
 
 #[test]
@@ -127,7 +129,7 @@ fn a_clock_an_hour_off_is_said_and_nothing_more() {
         "{diagnosis:#?}"
     );
     let clock = diagnosis.findings.iter().find(|f| f.about == "clock").unwrap();
-    assert!(clock.text.contains("1h ahead of the store's: no effect on leases"), "{}", clock.text);
+    assert!(clock.text.contains("1h ahead of the store's"), "{}", clock.text);
     let ahead = diagnosis.figures.clock_ahead_ms.unwrap();
     assert!((3_595_000..3_605_000).contains(&ahead), "{ahead}");
 }
@@ -445,7 +447,7 @@ fn a_first_use_that_leaves_something_behind_says_so() {
         words.join("; ")
     };
     let said = heard(Flaw::KeepsRemoved, "sloppy:keeps");
-    assert!(said.contains("could not be removed again") && said.contains("doctor/"), "{said}");
+    assert!(said.contains("could not be removed") && said.contains("doctor/"), "{said}");
     assert_eq!(heard(Flaw::None, "sloppy:none"), "");
 }
 

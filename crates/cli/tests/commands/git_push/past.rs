@@ -38,7 +38,7 @@ fn what_a_run_keeps_for_git_is_gone() {
             ("rm \"$LEASEHOLD_GIT/targets.json\"", "gone or damaged"),
         ] {
             let ended = scene.job(&[], &format!("{damage}; {push} || echo refused >&2"));
-            ended.is(0, "refused").names(&[refusal, "Nothing was", "nobody can tell whether"]);
+            ended.is(0, "refused").names(&[refusal, "Nothing was", "it is unknown whether"]);
             assert_eq!(
                 (scene.yard.at(MAIN), scene.fence().fence.seq),
                 (String::new(), 0),

@@ -19,10 +19,10 @@ fn a_job_that_is_due_every_minute_is_overdue_while_nothing_runs() {
     assert_eq!(standing(&site, "minutely"), "ok", "the control: so long it may take");
     site.rewind("minutely", now() - 60 * 60);
     let said = standing(&site, "minutely");
-    assert!(said.starts_with("overdue for 59m") || said.starts_with("overdue for 1h"), "{said}");
+    assert!(said.starts_with("overdue by 59m") || said.starts_with("overdue by 1h"), "{said}");
     assert!(tells(&said, "plan.overdue") && said.contains(", 60 slots"), "{said}");
     let table = site.run("a", &["plan"]).is(0, "").out;
-    assert!(table.contains("overdue for "), "{table}");
+    assert!(table.contains("overdue by "), "{table}");
     site.tick("a").is(0, "daemon.dropped");
     assert_eq!(standing(&site, "minutely"), "ok");
 }
@@ -84,10 +84,10 @@ fn what_failed_before_a_good_one_is_not_forgotten() {
     site.rewind("rare", rare_slot() - 2 * 366 * 86_400);
     run(1, "false").is(1, "");
     let said = standing(&site, "rare");
-    assert!(said.starts_with("overdue for "), "the newest counts for more: {said}");
+    assert!(said.starts_with("overdue by "), "the newest counts for more: {said}");
     run(0, "true").is(0, "");
     let said = standing(&site, "rare");
-    assert_eq!(said, "1 slot waits for you: leasehold history rare --only failed,unknown,lost,killed");
+    assert_eq!(said, "1 slot waits for you, see: leasehold history rare --only failed,unknown,lost,killed");
     let listed = site.run("a", &["history", "rare", "--only", "failed,unknown,lost,killed"]).is(0, "").out;
     assert!(listed.ends_with("\n1 failed\n"), "{listed}");
     site.run("a", &["retry", "--done", &format!("rare@{}", named(rare_slot() - 366 * 86_400))]).is(0, "");
@@ -274,7 +274,7 @@ fn a_job_whose_target_refuses_it_is_tried_once_and_told_beside_others() {
     site.run("a", &["run", "site", "--job", "b", "--slot", &slot, "--", "true"]).is(0, "");
     assert_eq!(site.history("b").last().map(|row| row["outcome"].clone()), Some("ok".into()));
     let said = standing(&site, "site");
-    assert!(said.starts_with("overdue for ") && tells(&said, "plan.not_fenced"), "{said}");
+    assert!(said.starts_with("overdue by ") && tells(&said, "plan.not_fenced"), "{said}");
     let why = site.run("a", &["why", "site"]).is(0, "").out;
     assert!(tells(&why, "why.last_not_fenced"), "{why}");
     // Asked about a slot that nobody could begin.
