@@ -32,7 +32,7 @@ impl BadFile {
         Self(Explanation::parts(
             format!("there is no {name} in {dir}"),
             "",
-            "Name another file with --config FILE, or write one: leasehold help leasehold.toml",
+            "Name another file with --config FILE, or write one; see: leasehold help leasehold.toml",
         ))
     }
 }
@@ -55,7 +55,7 @@ pub fn text_of(path: &Path) -> Result<Option<String>, BadFile> {
         },
         // A link into a share that is not mounted names a store all the same.
         Err(e) if e.kind() == ErrorKind::NotFound && path.is_symlink() => {
-            "it is a link, and the file it leads to is not there; is a share not mounted?".into()
+            "it is a link to a file that is not there; is a share not mounted?".into()
         }
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) if e.kind() == ErrorKind::IsADirectory => "it is a directory".into(),

@@ -172,7 +172,9 @@ pub struct OutcomeSender(UnixStream);
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// A person typed the command.
-    #[error("only `leasehold daemon` and `leasehold tick` can start {COMMAND}: they tell it what to run")]
+    #[error(
+        "only `leasehold daemon` and `leasehold tick` can start {COMMAND}, because they tell it what to run"
+    )]
     NoScheduler,
     /// The scheduler died while it wrote, or has another version.
     #[error(
@@ -208,7 +210,7 @@ fn read(text: &[u8]) -> Result<Description, ReceiveError> {
     let Versioned { version } = serde_json::from_slice(text).map_err(unreadable)?;
     if version != VERSION {
         return Err(ReceiveError::Unreadable(format!(
-            "it has version {version}, and this program knows version {VERSION}"
+            "it has version {version}, but this program knows version {VERSION}"
         )));
     }
     serde_json::from_slice(text).map_err(unreadable)
@@ -263,7 +265,7 @@ mod tests {
         let refused = |text: &[u8]| read(text).unwrap_err().to_string();
         let text = serde_json::to_string(&description()).unwrap();
         let other = text.replace("\"version\":1,", "\"version\":2,\"color\":7,");
-        assert!(refused(other.as_bytes()).contains("it has version 2, and this program knows version 1"));
+        assert!(refused(other.as_bytes()).contains("it has version 2, but this program knows version 1"));
         let more = text.replace("\"version\":1,", "\"version\":1,\"color\":7,");
         assert!(refused(more.as_bytes()).contains("color"));
         for half in [&b""[..], &text.as_bytes()[..text.len() / 2]] {

@@ -119,12 +119,12 @@ const KEYS: [Key; 26] = [
     own("overlap", "with cron: a time that the clock shows twice counts \"first\" or \"last\" [\"first\"]"),
     own("stagger", "slots start up to this much later; the name of the job decides how much"),
     own("run", "the program and its arguments, as a list (needed)"),
-    own("dir", "where it runs, relative to where the file is [where the file is]"),
+    own("dir", "where it runs, relative to the directory of the file [that directory]"),
     own("env", "more variables for the command: { NAME = \"value\" }"),
     own("lease", "names the thing that only one run may work on at a time [the name of the job]"),
     own(
         "resources",
-        "instead of lease, with on_busy = \"switch\": two or more leases; one that is free is taken",
+        "instead of lease, with on_busy = \"switch\": two or more leases; the first free one is used",
     ),
     for_all(
         "on_busy",
@@ -137,10 +137,7 @@ const KEYS: [Key; 26] = [
     for_all("heartbeat", "time between renewals [a third of ttl]"),
     for_all("grace", "time between TERM and KILL [\"5s\" or less]"),
     for_all("max_run", "the command is stopped after this long; \"none\" for no limit [\"6h\"]"),
-    for_all(
-        "catch_up",
-        "how many of the newest slots that nobody ran are run, with the one that is on time [1]",
-    ),
+    for_all("catch_up", "how many of the newest missed slots are run, counting the one that is on time [1]"),
     for_all("catch_up_max_age", "a missed slot older than this is dropped [any age]"),
     for_all("retry", "true: a slot whose outcome is unknown is run again [false]"),
     for_all("attempts", "how often a slot may fail before it waits for you [1]"),
@@ -159,7 +156,7 @@ pub fn reference() -> String {
 leasehold.toml names the store, and says which jobs are run and when:
 
   store = \"dir:/srv/leases\"          or store_file = \"PATH\"; relative to where the file is
-  new_here = [\"OTHER-STORE\"]         keys and slots that were done on that store are run again on this one
+  new_here = [\"OTHER-STORE\"]         keys and slots done on that store may be run again on this one
   keep_log = \"90d\"                  how long the run log is kept; \"none\": for ever
   keep_log_runs = 10000             how many records of a job are kept; 0: any number
 
@@ -174,7 +171,7 @@ The keys of a job (* also in [defaults], for all jobs; the default is in bracket
 
 Durations are written 90s, 80m, 1h20m, 1d. {{job}}, {{slot}}, {{date}} and {{date@Zone}} are replaced in run, key
 and fence; {{key}} in run. A slot that fails and may be tried again is tried after 1 s, 2 s, 4 s, up to 60 s.
-docs/schedule.md tells which slots are due, and what happens to each.",
+docs/schedule.md says which slots are due, and what happens to each.",
         keys.join("\n")
     )
 }

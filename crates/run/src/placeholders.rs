@@ -76,7 +76,8 @@ fn unknown(word: &str) -> String {
     let meant =
         did_you_mean(word, &PLACEHOLDERS).map_or(String::new(), |m| format!(" (did you mean {{{m}}}?)"));
     format!(
-        "{{{word}}} is not a placeholder{meant}; those are {{lease}}, {{job}}, {{slot}}, {{date}} and {{date@Zone}}"
+        "{{{word}}} is not a placeholder{meant}; the placeholders are {{lease}}, {{job}}, {{slot}}, {{date}} \
+         and {{date@Zone}}"
     )
 }
 

@@ -193,7 +193,8 @@ pub fn examined(fd: impl AsFd) -> Remark {
         Ok(Some(name)) => (RemarkLevel::Good, format!("local ({name})")),
         Ok(None) => (
             RemarkLevel::Weak,
-            "not known to be local: that a lease has one holder depends on its server and caches".into(),
+            "not known to be local, so its server and caches decide whether a lease has only one holder"
+                .into(),
         ),
         Err(e) => (RemarkLevel::Weak, format!("unknown ({e})")),
     };

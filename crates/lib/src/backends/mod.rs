@@ -481,8 +481,8 @@ pub fn open_guard(url: &str) -> Result<Box<dyn Guard>, TargetError> {
     let tables: Vec<&str> = tables.map(|scheme| scheme.example).collect();
     Err(TargetError::Unfit {
         target: shown(url),
-        why: "is no table, so it needs no guard: the first run with --fence fences it".into(),
-        fix: format!("Guards are for {}", tables.join(" and ")),
+        why: "is not a table, so it needs no guard: the first run with --fence fences it".into(),
+        fix: format!("Guards are only for {}", tables.join(" and ")),
     })
 }
 

@@ -237,7 +237,7 @@ fn nothing_foreign_is_replaced() {
     for (what, content) in foreign {
         std::fs::write(&path, content).unwrap();
         let refused = hook::install(&yard.bare()).unwrap_err().to_string();
-        assert!(refused.contains("is there already; call ours from it"), "{what}: {refused}");
+        assert!(refused.contains("is there already; call Leasehold's hook from it"), "{what}: {refused}");
         assert_eq!(std::fs::read(&path).unwrap(), content, "{what}");
     }
     std::fs::remove_file(&path).unwrap();

@@ -277,7 +277,7 @@ fn bad_input_is_explained() {
     assert!(error.to_string().contains("does not own public.plain (owner: lease)"), "{error}");
     target.install(Others::Allow, true).unwrap();
     let again = target.install(Others::Allow, true).unwrap();
-    assert!(!again.changed && again.notes[0].contains("guarded already"), "{again:?}");
+    assert!(!again.changed && again.notes[0].contains("already guarded"), "{again:?}");
     let reader = writer.replace("//writer@", "//reader@");
     assert!(said(target_at(&reader, "plain").seal(&bearer(33), FenceMode::Enforce)).contains("may not"));
     seal(&place, "plain", 33);

@@ -36,7 +36,7 @@ fn check(section: &Section<'_>) -> Result<(), BadFile> {
     Ok(())
 }
 
-const NO_WAIT: &str = "wait goes with on_busy = \"wait\" or \"switch\"; write on_busy, or leave out wait";
+const NO_WAIT: &str = "wait needs on_busy = \"wait\" or \"switch\"; add on_busy, or leave out wait";
 
 fn every_slot_counts(section: &Section<'_>) -> Result<bool, BadFile> {
     Ok(section.count("catch_up", 0, CATCH_UP_MOST)?.is_some_and(|most| most >= 2))
@@ -106,7 +106,8 @@ fn named(own: &Section<'_>, on_busy: Option<&str>, name: &Name) -> Result<Vec<Na
             }
         }
         (Some(_), None) => {
-            Err(own.bad("resources", "resources goes with on_busy = \"switch\"; add on_busy = \"switch\", or write lease"))
+            Err(own.bad("resources",
+                "resources needs on_busy = \"switch\"; add on_busy = \"switch\", or write lease"))
         }
         (None, _) if switch => Err(own.bad(
             "on_busy",

@@ -144,8 +144,9 @@ fn wrong_word(job: &Job, word: &str, before: &str, program: bool, when: &Moment)
         other if looks_like_one(other) && !before.ends_with('@') => {
             let meant = did_you_mean(other, &IN_RUN).map(|m| format!(" (did you mean {{{m}}}?)"));
             Some(format!(
-                "{word} is not a placeholder{}; those are {{job}}, {{slot}}, {{key}}, {{date}} and {{date@Zone}}. To keep \
-                 it as it is, write a space within the braces, or pass it in env and have sh -c insert it",
+                "{word} is not a placeholder{}; the placeholders are {{job}}, {{slot}}, {{key}}, {{date}} and \
+                 {{date@Zone}}. To keep it as it is, write a space within the braces, or pass it in env and \
+                 have sh -c insert it",
                 meant.unwrap_or_default()
             ))
         }

@@ -154,10 +154,10 @@ fn when_it_is_due() {
     refused_when("cron = \"0 7 * *\"\ntimezone = \"UTC\"", "cron: ");
     refused_when("gap = \"later\"\ncron = \"0 7 * * *\"\ntimezone = \"UTC\"", "must be \"run\" or \"skip\"");
     refused_when("overlap = \"both\"\ncron = \"0 7 * * *\"\ntimezone = \"UTC\"", "\"first\" or \"last\"");
-    refused_when("offset = \"1m\"\ncron = \"0 7 * * *\"\ntimezone = \"UTC\"", "offset goes with every");
+    refused_when("offset = \"1m\"\ncron = \"0 7 * * *\"\ntimezone = \"UTC\"", "offset needs every");
     refused_with("cron = \"0 7 * * *\"", "every and cron are both set; keep one");
     for wall in ["timezone = \"UTC\"", "gap = \"run\"", "overlap = \"last\""] {
-        refused_with(wall, "goes with cron");
+        refused_with(wall, "needs cron");
     }
     refused(&format!("timezone = \"Mars\"\n{}", with("")), 1, "Mars");
     refused(&format!("[defaults]\ntimezone = \"Mars\"\n{}", with("")), 2, "Mars");
@@ -275,10 +275,10 @@ fn what_a_busy_lease_means() {
     assert_eq!(busy("wait = \"2m\"", switch), two);
     refused_with("on_busy = \"wait\"", "does not say how long; add wait = \"2m\"");
     refused(&format!("[defaults]\non_busy = \"wait\"\n{}", with("")), 2, "does not say how long");
-    refused_with("wait = \"2m\"", "wait goes with on_busy");
-    refused_with("wait = \"2m\"\non_busy = \"skip\"", "wait goes with on_busy");
-    refused(&format!("[defaults]\nwait = \"2m\"\n{}", with("")), 2, "wait goes with on_busy");
-    refused(&format!("[defaults]\nwait = \"2m\"\non_busy = \"skip\"\n{}", with(skip)), 2, "wait goes with");
+    refused_with("wait = \"2m\"", "wait needs on_busy");
+    refused_with("wait = \"2m\"\non_busy = \"skip\"", "wait needs on_busy");
+    refused(&format!("[defaults]\nwait = \"2m\"\n{}", with("")), 2, "wait needs on_busy");
+    refused(&format!("[defaults]\nwait = \"2m\"\non_busy = \"skip\"\n{}", with(skip)), 2, "wait needs");
     refused(
         &format!("[defaults]\non_busy = \"wait\"\nwait = \"1h\"\n{}", with("")),
         3,

@@ -104,7 +104,8 @@ fn every(said: &JobTable<'_>) -> Result<ReadSchedule, BadFile> {
     let own = &said.own;
     if let Some(wrong) = ["timezone", "gap", "overlap"].into_iter().find(|key| own.has(key)) {
         let why = format!(
-            "{wrong} goes with cron: every does not depend on a wall clock; leave out {wrong}, or write cron"
+            "{wrong} needs cron, because every does not depend on a wall clock; leave out {wrong}, or write \
+             cron"
         );
         return Err(own.bad(wrong, &why));
     }
@@ -120,7 +121,7 @@ fn every(said: &JobTable<'_>) -> Result<ReadSchedule, BadFile> {
 fn cron(said: &JobTable<'_>) -> Result<ReadSchedule, BadFile> {
     let own = &said.own;
     if own.has("offset") {
-        return Err(own.bad("offset", "offset goes with every; with cron, write the minute"));
+        return Err(own.bad("offset", "offset needs every; with cron, write the minute in the pattern"));
     }
     let pattern = own.text("cron")?.unwrap_or_default();
     let cron = said.patterns.cron(&pattern).map_err(|e| own.bad("cron", &format!("cron: {e}")))?;

@@ -207,11 +207,13 @@ pub fn run(
 ) -> io::Result<RunResult> {
     let signals = Signals::install()?;
     if signals.deaf() {
-        let why = "it was started with SIGCHLD or SIGTERM blocked, so the job's end could not be seen";
+        let why = "this process was started with SIGCHLD or SIGTERM blocked, so it could not see the end of \
+                   the job";
         return Err(io::Error::other(why));
     }
     if !ProcessTree::can_see() {
-        let why = "/proc is missing or shows another container's processes, so the job could not be ended";
+        let why = "/proc is missing or shows another container's processes, so this process could not end the \
+                   job";
         return Err(io::Error::other(why));
     }
     let grant = Grant(random::seed());

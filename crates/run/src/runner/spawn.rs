@@ -237,7 +237,7 @@ fn sentence(e: &io::Error) -> String {
         Some(Errno::TOOBIG) => "the arguments and environment are too long".into(),
         Some(Errno::AGAIN) => "cannot be started: too many processes".into(),
         Some(Errno::NOSR) => {
-            "cannot be started: no timer could be made that ends it in time (ulimit -i)".into()
+            "cannot be started: the timer that would end it in time could not be made (ulimit -i)".into()
         }
         Some(Errno::NOMEM) => "cannot be started: out of memory".into(),
         Some(Errno::TXTBSY) => "cannot be executed: something is still writing to it".into(),

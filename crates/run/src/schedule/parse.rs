@@ -169,7 +169,7 @@ pub(super) fn fields(text: &str) -> Result<Fields, CronError> {
         return fields(written_out(name, *at)?);
     }
     if let Some((at, word)) = words.iter().find(|(_, word)| word.contains('=')) {
-        let why = format!("`{word}` is not a part of the pattern: the time zone is a key of its own");
+        let why = format!("`{word}` is not a part of the pattern: write the time zone as a key of its own");
         return Err(CronError::whole(*at, why));
     }
     if words.len() != 5 {
@@ -200,7 +200,7 @@ fn written_out(name: &str, at: usize) -> Result<&'static str, CronError> {
     let known = MACROS.map(|(known, _)| known);
     let hint = match did_you_mean(&lower, &known) {
         Some(near) => format!("did you mean {near}?"),
-        None => format!("known are {}", known.join(", ")),
+        None => format!("the known names are {}", known.join(", ")),
     };
     Err(CronError::whole(at, format!("{name} is not known: {hint}")))
 }
@@ -214,14 +214,14 @@ fn wrong_number(text: &str, words: &[(usize, &str)]) -> CronError {
         }
         found @ 6..=7 => {
             let why = format!(
-                "{found} fields where five are meant ({order}): seconds and years are not supported; \
-                 for less than a minute write every = \"10s\""
+                "{found} fields instead of five ({order}): seconds and years are not supported; for less than \
+                 a minute write every = \"10s\""
             );
             CronError::whole(words[5].0, why)
         }
         found => {
             let why =
-                format!("{found} fields where five are meant ({order}): the command is a key of its own");
+                format!("{found} fields instead of five ({order}): write the command as a key of its own");
             CronError::whole(words[5].0, why)
         }
     }
@@ -312,7 +312,7 @@ fn unwrapped(range: Piece<'_>, from: u32, to: u32) -> Result<(u32, u32), CronErr
 
 fn checked_step(item: Piece<'_>, step: Piece<'_>, from: u32, to: u32) -> Result<u32, CronError> {
     let Some(every) = number(step.text).filter(|every| *every > 0) else {
-        return step.wrong(format!("`{}` is not a step; write a number from 1 on", step.text));
+        return step.wrong(format!("`{}` is not a step; write a number of 1 or more", step.text));
     };
     if every == 1 {
         return Ok(1);
@@ -324,7 +324,7 @@ fn checked_step(item: Piece<'_>, step: Piece<'_>, from: u32, to: u32) -> Result<
         return item.wrong(uneven_step(item, every, from, to));
     }
     if every > to - from {
-        return item.wrong(format!("`{}` is only {from}; write {from}, or a smaller step", item.text));
+        return item.wrong(format!("`{}` means only {from}; write {from}, or a smaller step", item.text));
     }
     Ok(every)
 }

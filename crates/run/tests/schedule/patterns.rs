@@ -95,7 +95,7 @@ fn what_is_wrong_as_a_whole() {
     assert!(refused("*/10 * * * * *").contains("every = \"10s\""));
     assert!(refused("0 0 0 1 1 * 2026").contains("seconds and years are not supported"));
     assert!(refused("0 0 * * * rm -rf /tmp/x").contains("the command"));
-    assert!(refused("CRON_TZ=UTC 0 0 * * *").contains("the time zone is a key of its own"));
+    assert!(refused("CRON_TZ=UTC 0 0 * * *").contains("write the time zone as a key of its own"));
     for never in ["0 0 31 4 *", "0 0 30 2 *", "0 0 30,31 FEB *", "0 0 31 2,4,6,9,11 *", "0 0 31W 4 *"] {
         assert!(refused(never).contains("never happens"), "{never}");
     }

@@ -98,7 +98,7 @@ impl DirStore {
         let shown = at.path();
         let root = open_root(&at)?;
         let stat = rustix::fs::fstat(&root)
-            .map_err(|e| trouble(e, &format!("{} cannot be looked at", shown.display())))?;
+            .map_err(|e| trouble(e, &format!("{} cannot be examined", shown.display())))?;
         let instance = match identify(root.as_fd(), &shown.display().to_string())? {
             Some(instance) => instance,
             None => initialise(root.as_fd(), &shown.display().to_string())?,
@@ -140,7 +140,7 @@ impl DirStore {
                 "The store {} was moved or replaced while it was in use. Start again, and do not move a store that is in use.",
                 self.path.display()
             ))),
-            Err(e) => Err(trouble(e, &format!("The store {} cannot be looked at", self.path.display()))),
+            Err(e) => Err(trouble(e, &format!("The store {} cannot be examined", self.path.display()))),
         }
     }
 

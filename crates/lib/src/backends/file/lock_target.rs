@@ -130,7 +130,7 @@ impl<A: FileKind> LockTarget<A> {
         let name = path.file_name().and_then(|name| name.to_str());
         let Some(name) = name.filter(|_| !given.ends_with('/')) else {
             return Err(unfit(
-                "does not end in a name, and the name of its fence is made from that name",
+                "does not end in a name, from which the name of its fence is made",
                 "Name the file or directory itself, without a slash at the end",
             ));
         };
@@ -153,8 +153,8 @@ impl<A: FileKind> LockTarget<A> {
         let class = artefact.class(beside.is_local());
         let caution = link_above(dir).map(|link| {
             format!(
-                "{shown} is behind the link {}. Its fence lies where the link points now, so a run that finds the link \
-                 changed has another fence. Name the real path",
+                "{shown} is behind the link {}. Its fence lies where the link points now, and a run that finds \
+                 the link changed uses another fence. Name the real path",
                 link.display()
             )
         });

@@ -174,7 +174,8 @@ fn unreachable(config: &Config, error: &reqwest::Error) -> Failure {
         return Failure::new(
             FailureKind::Unusable,
             format!(
-                "The connection to {endpoint} is not safe ({}). Check the certificates of this machine, and any proxy on the way.",
+                "The connection to {endpoint} is not safe ({}). Check the certificates of this machine, and \
+                 any proxy in between.",
                 cause(error)
             ),
         );

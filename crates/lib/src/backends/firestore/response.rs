@@ -80,7 +80,8 @@ pub(super) fn failure(config: &Config, status: &str, words: &str) -> Failure {
         "PERMISSION_DENIED" => (
             Denied,
             "does not allow access with these credentials",
-            "Give the account the role roles/datastore.user in that project, and check that the Firestore API is enabled there",
+            "Give the account the role roles/datastore.user in that project. Check that the Firestore API is \
+             enabled there",
         ),
         "NOT_FOUND" => (
             Unusable,
@@ -123,7 +124,7 @@ pub(super) fn foreign(config: &Config, http: u16) -> Failure {
     // Google's front ends and most proxies report temporary errors in HTML, or with an empty body.
     let (kind, next) = match http {
         408 | 409 | 425 | 429 | 500.. => (FailureKind::Unreachable, "Try again later"),
-        _ => (FailureKind::Unusable, "Check the address, and any proxy or sign-in page on the way to it"),
+        _ => (FailureKind::Unusable, "Check the address, and any proxy or sign-in page in between"),
     };
     let endpoint = &config.endpoint;
     Failure::new(

@@ -92,7 +92,7 @@ fn may_replace(path: &Path) -> io::Result<()> {
         Ok(_) if fs::read(path)?.starts_with(HEADER) => return Ok(()),
         Ok(_) => "is there already",
     };
-    let why = format!("{} {what}; call ours from it, or move it away", path.display());
+    let why = format!("{} {what}; call Leasehold's hook from it, or move it away", path.display());
     Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
 }
 

@@ -129,7 +129,7 @@ impl GitRemote {
 
     pub(super) fn complained(&self, doing: &'static str, said: &GitOutput) -> TargetError {
         if ["mismatched algorithms", "hash algorithm"].iter().any(|words| said.err.contains(words)) {
-            let why = "names its objects by SHA-256, which is not supported yet";
+            let why = "names its objects by SHA-256, which Leasehold does not support yet";
             return super::unfit(&self.shown, why, "Use a repository with SHA-1 object names");
         }
         let kind =

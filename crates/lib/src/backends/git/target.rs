@@ -412,24 +412,25 @@ impl Target for GitTarget {
             Comparison::Moved(moved, later) => (moved, later),
             Comparison::NoNotes => {
                 return Some(format!(
-                    "the directory that this run kept for git is gone or damaged, so nobody can tell whether \
-                     a push bypassed the fence of {shown}. Pushes of the job were refused from then on. \
-                     Look at what was pushed, and see that the job removes no files of the state directory"
+                    "the directory that this run kept for git is gone or damaged, so it is unknown whether a \
+                     push bypassed the fence of {shown}. Later pushes of the job were refused. Look at what \
+                     was pushed, and make sure that the job removes no files from the state directory"
                 ));
             }
         };
         let names = moved.join(", ");
         if let Some(later) = later {
             return Some(format!(
-                "perhaps a push bypassed the fence of {shown}: {names} changed, and not by a fenced push of this run. \
-                 A later run (token {later}) has fenced the repository and has pushed nothing. So another run pushed \
-                 in between, somebody pushed without Leasehold, or this job did. Look at what was pushed"
+                "perhaps a push bypassed the fence of {shown}: {names} changed, but not by a fenced push of \
+                 this run. A later run (token {later}) has fenced the repository but pushed nothing, so a run \
+                 in between pushed, or this job or somebody else pushed without Leasehold. Look at what was \
+                 pushed"
             ));
         }
         Some(format!(
-            "a push bypassed the fence of {shown}: {names} changed, and not by a fenced push of this run. Somebody \
-             pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what was pushed; to have \
-             the server refuse that, see `leasehold push --install-hook`"
+            "a push bypassed the fence of {shown}: {names} changed, but not by a fenced push of this run. \
+             Somebody pushed without Leasehold, or this job did (env -i, gh, a REST call). Look at what was \
+             pushed; to have the server refuse that, see `leasehold push --install-hook`"
         ))
     }
 }

@@ -41,8 +41,8 @@ impl HttpAnswer {
             Some(PROTOCOL) => {}
             Some(other) => {
                 return Err(unusable(format!(
-                    "The store at {shown} uses version {other:.20} of the protocol, and this program version {PROTOCOL}. \
-                     Upgrade the older of the two."
+                    "The store at {shown} uses version {other:.20} of the protocol, but this program uses \
+                     version {PROTOCOL}. Upgrade the older of the two."
                 )));
             }
             None => return Err(stranger(status, shown)),
@@ -123,8 +123,8 @@ fn unusable(message: String) -> Failure {
 /// An answer with our header that cannot be read.
 pub(super) fn garbled(shown: &str) -> Failure {
     unusable(format!(
-        "The answer from {shown} cannot be read: it was cut or changed on the way. Look for a proxy that compresses \
-         or rewrites answers."
+        "The answer from {shown} cannot be read: it was cut off or changed in transit. Look for a proxy that \
+         compresses or rewrites answers."
     ))
 }
 
@@ -134,15 +134,15 @@ fn stranger(status: u16, shown: &str) -> Failure {
         408 | 409 | 425 | 429 | 500..=599 => Failure::new(
             FailureKind::Unreachable,
             format!(
-                "A proxy before the store at {shown} answered in its place (HTTP {status}). Try again; \
-                 if that does not help, check that the server runs."
+                "A proxy in front of the store at {shown} answered in its place (HTTP {status}). Try again; if \
+                 that does not help, check that the server runs."
             ),
         ),
         401 | 403 | 407 => Failure::new(
             FailureKind::Denied,
             format!(
-                "A proxy before the store at {shown} asks for a login (HTTP {status}). Configure it to pass the \
-                 request on, or reach the store without it."
+                "A proxy in front of the store at {shown} asks for a login (HTTP {status}). Configure it to \
+                 pass the request on, or reach the store without it."
             ),
         ),
         300..=399 => unusable(format!(

@@ -155,7 +155,7 @@ impl HttpStore {
         let path = self.path(key)?;
         if body.len() > BODY_MAX {
             let message = format!(
-                "A record of this store has at most {BODY_MAX} bytes, and this one has {}. Write less.",
+                "A record of this store can have at most {BODY_MAX} bytes, but this one has {}. Write less.",
                 body.len()
             );
             return Err(Failure::new(FailureKind::Unusable, message));

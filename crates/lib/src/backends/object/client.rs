@@ -102,8 +102,8 @@ fn s3(config: &Config, vars: &Vars, credentials: &CallNote) -> Result<Client, Fa
     if metadata_disabled(vars) && !has_credentials(&builder) {
         return Err(denied(
             config,
-            "No credentials for S3 were found, and AWS_EC2_METADATA_DISABLED forbids the use of the machine's \
-             metadata service",
+            "No credentials for S3 were found, and AWS_EC2_METADATA_DISABLED forbids Leasehold to ask the \
+             machine's metadata service",
         ));
     }
     let connector = connector(endpoint.as_ref(), credentials)?;

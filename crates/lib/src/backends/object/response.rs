@@ -158,8 +158,8 @@ fn answered(config: &Config, answer: &ObjectAnswer) -> (FailureKind, String) {
         _ if leased_by_azure(answer) => (
             FailureKind::Unusable,
             format!(
-                "{host} allows no write of an object in the {what} {bucket:?}, because the object has an Azure lease \
-             ({said}): nothing was written. Break that lease (az storage blob lease break)."
+                "{host} refused to write an object in the {what} {bucket:?}, because the object has an Azure \
+                 lease ({said}); nothing was written. Break that lease (az storage blob lease break)."
             ),
         ),
         429 => slow(&host, &said),
@@ -177,7 +177,7 @@ fn answered(config: &Config, answer: &ObjectAnswer) -> (FailureKind, String) {
 
 fn slow(host: &str, said: &str) -> (FailureKind, String) {
     let message = format!(
-        "{host} asks for fewer requests ({said}): this is back-pressure, and nothing was lost. Use a longer ttl or fewer waiters."
+        "{host} asks for fewer requests ({said}). Nothing was lost. Use a longer ttl or fewer waiters."
     );
     (FailureKind::Unreachable, message)
 }

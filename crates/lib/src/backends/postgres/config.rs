@@ -106,13 +106,13 @@ impl Config {
         let (authority, dbname) = rest.split_once('/').unwrap_or((rest, ""));
         if dbname.contains('@') {
             return Err(
-                "there is an @ after the first /. If the password has / in it, write that as %2F; in the \
-                        name of a database write @ as %40."
+                "there is an @ after the first /. If the password contains a /, write it as %2F; in the name \
+                 of a database, write @ as %40."
                     .into(),
             );
         }
         if query.split('&').any(|pair| pair.split('=').next().is_some_and(|name| name.contains('@'))) {
-            return Err("there is an @ after the ?. If the password has ? in it, write that as %3F.".into());
+            return Err("there is an @ after the ?. If the password contains a ?, write it as %3F.".into());
         }
         let (who, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (user, password) = who.split_once(':').map_or((who, None), |(u, p)| (u, Some(p)));
@@ -291,8 +291,8 @@ fn named_hosts(
         let port = port.filter(|p| !p.is_empty()).map_or("5432", |p| p);
         // Not repeated, because a part of a password with a slash may be here.
         let port = port.parse().map_err(|_| {
-            "the port is not a number from 1 to 65535. If the password has / ? # @ or : in it, write those as %2F \
-             %3F %23 %40 %3A."
+            "the port is not a number from 1 to 65535. If the password contains / ? # @ or :, write them as \
+             %2F %3F %23 %40 %3A."
                 .to_owned()
         })?;
         let address = addresses.get(i).filter(|a| !a.is_empty()).cloned();
@@ -318,8 +318,8 @@ fn non_empty(text: String) -> Option<String> {
 /// The text without percent encoding.
 fn decoded(text: &str) -> Result<String, String> {
     let decoded = percent_decoded(text).ok_or(
-        "the URL has a % that is not followed by two hexadecimal digits, or that spells no UTF-8. \
-         Write a plain % as %25.",
+        "the URL has a % that is not followed by two hexadecimal digits, or whose digits are not UTF-8. Write \
+         a plain % as %25.",
     )?;
     if decoded.contains('\0') {
         return Err("the URL has a %00, which is not allowed.".into());

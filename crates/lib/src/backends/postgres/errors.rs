@@ -25,8 +25,8 @@ pub(super) fn unusable(message: String) -> Failure {
 /// The server of a write is not the one that was read.
 pub(super) fn another(host: &Host) -> Failure {
     let message = format!(
-        "PostgreSQL at {} is not the server that was read before, or has become the primary since, so nothing was written. \
-         Try again.",
+        "PostgreSQL at {} is not the server that was read before, or it has become the primary since then, so \
+         nothing was written. Try again.",
         host.shown()
     );
     Failure::not_written(FailureKind::Unreachable, message)
@@ -44,7 +44,7 @@ pub(super) fn unknown_host(host: &Host, error: &io::Error) -> Failure {
 pub(super) fn no_connection(host: &Host, error: &io::Error) -> Failure {
     let why = match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".into(),
-        io::ErrorKind::NotFound if host.is_socket() => "there is no such socket".into(),
+        io::ErrorKind::NotFound if host.is_socket() => "the socket does not exist".into(),
         _ => error.to_string(),
     };
     let message =
@@ -96,7 +96,7 @@ fn no_greeting(host: &Host, error: &Error) -> Failure {
              URL."
         )),
         "invalid configuration" => denied(format!(
-            "PostgreSQL at {at} wants a password and none is given. Put it into ~/.pgpass or PGPASSWORD."
+            "PostgreSQL at {at} asks for a password, and none is given. Put it into ~/.pgpass or PGPASSWORD."
         )),
         "authentication error" => {
             denied(format!("PostgreSQL at {at} and this program could not agree on a login ({why})."))

@@ -331,8 +331,8 @@ impl Store for PostgresStore {
             lock_dir: None,
             spacing: Duration::ZERO,
             pushes: self.pushes(),
-            durability: "What was acknowledged is on the server's disk and survives its crash; a failover to a \
-                         replica that was behind can lose it, and is noticed.",
+            durability: "Every acknowledged write is on the server's disk and survives a crash. A failover to \
+                         a replica that was behind can lose writes, but Leasehold notices it.",
             caution: self.config.caution(),
         }
     }

@@ -36,7 +36,7 @@ const WORDS: &[Word] = &[
     (
         CHANGED,
         FailureKind::Unreachable,
-        "was restarted or changed its role since it was read, so nothing was written; try again",
+        "was restarted, or changed its role, after it was read, so nothing was written; try again",
     ),
     (
         "LOADING",
@@ -76,12 +76,14 @@ const WORDS: &[Word] = &[
     (
         FOREIGN,
         FailureKind::Unusable,
-        "has a value under one of our keys that Leasehold did not write; use another prefix, as in ?prefix=NAME",
+        "has a value that Leasehold did not write under one of Leasehold's keys; use another prefix, as in \
+         ?prefix=NAME",
     ),
     (
         "WRONGTYPE",
         FailureKind::Unusable,
-        "has a value under one of our keys that Leasehold did not write; use another prefix, as in ?prefix=NAME",
+        "has a value that Leasehold did not write under one of Leasehold's keys; use another prefix, as in \
+         ?prefix=NAME",
     ),
     (
         "not allowed after non deterministic",

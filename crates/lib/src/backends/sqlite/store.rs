@@ -363,7 +363,8 @@ impl Store for SqliteStore {
             lock_dir: Some(locks.into()),
             spacing: Duration::ZERO,
             pushes: false,
-            durability: "Every acknowledged write is on disk and survives a crash or a power cut; losing the disk loses it.",
+            durability: "Every acknowledged write is on disk and survives a crash or a power cut, but not the \
+                         loss of the disk.",
             caution: None,
         }
     }

@@ -409,7 +409,7 @@ impl Guard for SqliteTarget {
                 statements.push(trigger);
             }
             if row.is_some() {
-                notes.push("it was guarded already".into());
+                notes.push("it was already guarded".into());
             }
             Ok((statements, notes))
         })

@@ -49,7 +49,11 @@ fn told_apart() {
             FailureKind::Unreachable,
             "has no address",
         ),
-        (format!("postgres://u:{CANARY}@/x?host=/nonexistent"), FailureKind::Unreachable, "no such socket"),
+        (
+            format!("postgres://u:{CANARY}@/x?host=/nonexistent"),
+            FailureKind::Unreachable,
+            "the socket does not exist",
+        ),
         (
             format!("postgres://{at}:{port}/postgres?sslmode=verify-full&sslrootcert=/none"),
             FailureKind::Unusable,
@@ -82,7 +86,7 @@ fn a_wrong_or_missing_password_is_denied() {
     assert!(wrong.message.contains("refused the password of \"lease\""), "{}", wrong.message);
     let missing = failure(&with(""));
     assert_eq!(missing.kind, FailureKind::Denied, "{}", missing.message);
-    assert!(missing.message.contains("wants a password"), "{}", missing.message);
+    assert!(missing.message.contains("asks for a password"), "{}", missing.message);
     assert_eq!(read(&mut opened(&with(":right")), "x"), Ok(None));
     // A socket, a parameter and a percent sign lead to the same place.
     let odd =

@@ -46,7 +46,7 @@ impl Process<'_> {
             self.listen(dir, granted, by).map_err(failed)
         });
         let steps = steps.transpose()?;
-        let failed = |e| (format!("what the job prints cannot be passed on: {e}"), CANNOT);
+        let failed = |e| (format!("the output of the job cannot be passed on: {e}"), CANNOT);
         let (tail, ends) = self.spec.tail.then(Tee::start).transpose().map_err(failed)?.unzip();
         let targets = self.fences.environment(granted, &|name| self.spec.variable(name));
         let (bearer, socket) = (Bearer::from(granted), steps.as_ref().map(StepServer::path));
@@ -62,7 +62,7 @@ impl Process<'_> {
             by: Some(by),
         };
         let tree = ProcessTree::become_subreaper(&self.spec.run_id);
-        let mut tree = tree.map_err(|e| (format!("cannot watch over the job's processes: {e}"), CANNOT))?;
+        let mut tree = tree.map_err(|e| (format!("cannot watch the job's processes: {e}"), CANNOT))?;
         tree.start(&job).map_err(|e| {
             let status = e.exit_code().into();
             (e.to_string(), if e.is_too_late() { JobExit::TooLate(status) } else { JobExit::Failed(status) })

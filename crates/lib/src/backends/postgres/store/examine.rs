@@ -87,7 +87,7 @@ fn durability(settings: &Settings) -> Remark {
 fn failover(settings: &Settings, identity: IdentityDetail) -> Remark {
     let seen = match identity {
         IdentityDetail::Full | IdentityDetail::Timeline => "a failover is noticed by the timeline",
-        IdentityDetail::Database => "this server does not show its timeline, so a failover is not noticed",
+        IdentityDetail::Database => "this server does not show its timeline, so a failover goes unnoticed",
     };
     let (verdict, text) = match (settings.replicas, settings.standbys.is_empty()) {
         (0, true) => (RemarkLevel::Good, format!("No replica is connected; {seen}.")),
@@ -108,8 +108,8 @@ fn pooler(store: &PostgresStore) -> Remark {
     let (verdict, text) = match store.pooled {
         Some(true) => (
             RemarkLevel::Weak,
-            "A pooler is in between (the server process is not the one that was named at the start), so waiting runs \
-             ask again and again instead of being told. Nothing else differs.",
+            "A pooler is in between (the server process is not the one that was named at the start), so \
+             waiting runs keep asking instead of being notified. Nothing else differs.",
         ),
         _ => (RemarkLevel::Good, "No pooler is in between."),
     };

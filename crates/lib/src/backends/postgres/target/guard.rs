@@ -231,8 +231,8 @@ async fn plan_install(
     }
     if found.is_some() {
         let what = match open.len() {
-            0 => "it was guarded already, every table of it".to_owned(),
-            n => format!("it was guarded already; {n} more of its tables are guarded now"),
+            0 => "all of its tables were already guarded".to_owned(),
+            n => format!("it was already guarded; {n} more of its tables are guarded now"),
         };
         notes.push(what);
     }
@@ -381,7 +381,7 @@ pub(super) fn inspect(target: &PgTarget) -> Result<GuardReport, TargetError> {
         let covered = |t: &PgTable| {
             let another = t.stands(found.id) && t.shown_by(found.id) != by;
             let state = if another {
-                "takes the run in another way than the other tables"
+                "expects the run's token in another way than the other tables"
             } else {
                 t.state(found.id)
             };
@@ -416,7 +416,8 @@ fn not_fenced(owner: &str, others: Others, pooled: bool) -> Vec<String> {
     ]);
     if others == Others::Allow {
         known.push(
-            "sessions that belong to no run (--others allow): also one of a stale job, if its program sets the application name itself".into(),
+            "sessions that belong to no run (--others allow), even one of a stale job whose program sets the \
+             application name itself".into(),
         );
     }
     known

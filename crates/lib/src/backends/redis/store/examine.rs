@@ -130,8 +130,8 @@ fn durability(found: &ServerFacts) -> Remark {
         ),
         (Some("1"), None, _) => remark(
             RemarkLevel::Weak,
-            "The server writes an append-only file, and it is unknown how often it is flushed. Unless appendfsync is always, a \
-             crash can lose the last acknowledged writes.",
+            "The server writes an append-only file, but it is unknown how often the file is flushed. Unless \
+             appendfsync is always, a crash can lose the last acknowledged writes.",
         ),
         (Some(_), _, Some("")) => remark(
             RemarkLevel::Weak,
