@@ -117,7 +117,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Show what ran and how it ended: every key and slot, and the last runs of each lease
     History(HistoryArgs),
-    /// Test a store: does it compare and set? Races, clocks, durability, latency, shortest TTL
+    /// Test a store: compare-and-set, races, clocks, durability, latency, shortest TTL
     Doctor(DoctorArgs),
     /// git push, unless this run has lost its lease (76)
     Push(PushArgs),
@@ -137,7 +137,7 @@ pub enum Command {
     Plan(PlanArgs),
     /// Run no slot of a job until `leasehold resume`; a run that has started goes on
     Pause(PauseArgs),
-    /// Let a paused job go on with the slots that are due from now on
+    /// Resume a paused job with the slots that are due from now on
     Resume(PauseArgs),
     /// Take a lease by hand, for scripts: prints the token
     Acquire(AcquireArgs),
@@ -153,7 +153,7 @@ pub enum Command {
     Read(ReadArgs),
     /// Show and change the fences of targets
     Fence(FenceArgs),
-    /// Guard a table of a database: the SQL of overtaken runs is refused there
+    /// Guard a database table, so that it refuses the SQL of overtaken runs
     Guard(GuardArgs),
     /// Test a store and name it in your configuration, so that cron sees it too
     Use(UseArgs),
@@ -183,7 +183,7 @@ pub enum Command {
 /// Timing of a lease.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct TimingArgs {
-    /// How long a dead holder blocks others. A run renews its lease, so 90s is enough for long jobs, too
+    /// How long a dead holder blocks others. A run renews its lease, so 90s is enough even for long jobs
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "90s")]
     pub ttl: Duration,
     /// Time between renewals [default: a third of the TTL]
@@ -223,7 +223,7 @@ pub struct CommandArgs {
 /// Where reports are written.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ReportArgs {
-    /// Write how the run ended to this file, as JSON; a skip does not replace the report of a run
+    /// Write to this file how the run ended, as JSON; a skip does not replace the report of a run
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Add a line of JSON to this file for each run and each skip
@@ -244,28 +244,28 @@ pub struct RunArgs {
     pub name: String,
     #[command(flatten)]
     pub manner: CommandArgs,
-    /// Other leases that would do: the first free one is taken (see LEASEHOLD_LEASE)
+    /// Other leases to try: the first free one is taken, and LEASEHOLD_LEASE names it
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub or: Vec<String>,
     /// A label for the id of this run; a random part is added [default: host and pid]
     #[arg(long, value_name = "ID")]
     pub run_id: Option<String>,
-    /// Take notes and stop nothing: run even if the lease is held, the item is done, or the store
-    /// is down. `leasehold fence observed` shows the notes
+    /// Take notes and stop nothing: run even if the lease is held, the item is done, or the store is down.
+    /// `leasehold fence observed` shows the notes
     #[arg(long, conflicts_with = "or")]
     pub observe: bool,
-    /// Do not record how this run ended; if it dies, the next run notes that all the same
+    /// Do not record how this run ended; if it dies, the next run records that all the same
     #[arg(long)]
     pub no_history: bool,
-    /// Do nothing if this key is done, on any machine; {lease}, {job}, {date}, {date@Zone} and,
-    /// with --slot, {slot} are filled in
+    /// Skip if this key is already done, on any machine; {lease}, {job}, {date}, {date@Zone} and, with
+    /// --slot, {slot} are filled in
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// The slot that this run is for: a time as 2026-11-16T05:45Z, or now/15m for the nearest multiple
+    /// The slot that this run is for: a time such as 2026-11-16T05:45Z, or now/15m for the nearest multiple
     /// of 15 minutes (crontab: */15). A slot runs once; with --key, both are done once
     #[arg(long, value_name = "TIME")]
     pub slot: Option<String>,
-    /// Skip if the last good run of this job ended less than this ago, by the store's clock
+    /// Skip if the last successful run of this job ended less than this long ago, by the store's clock
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, conflicts_with_all = ["key", "slot"])]
     pub cooldown: Option<Duration>,
     #[command(flatten)]
@@ -278,19 +278,19 @@ pub struct RunArgs {
 /// `write`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It works inside a run that named the target:
+Use it inside a run that names the target:
   leasehold run site --fence file:today.json -- leasehold write file:today.json -- ./report
 
 The target is replaced as a whole or not at all. If the command fails, nothing is written, and the exit code is \
-that of the command. A pipe into standard input cannot say that its writer failed: if the writer dies half-way, \
-half is written. If a later run has fenced the target, nothing is written and the exit code is 76.")]
+that of the command. A pipe does not show whether its writer failed: if the writer dies halfway, half of its output is \
+written. If a later run has fenced the target, nothing is written and the exit code is 76.")]
 pub struct WriteArgs {
     /// What to write, for example file:/srv/site/today.json
     pub target: String,
     /// Write this file or directory instead of standard input
     #[arg(long, value_name = "PATH", conflicts_with = "command")]
     pub from: Option<PathBuf>,
-    /// Run this and, if it exits with 0, write its output instead of standard input
+    /// Run this command and, if it exits with 0, write its output instead of standard input
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
@@ -298,12 +298,12 @@ pub struct WriteArgs {
 /// `push`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It works inside a run that named the repository, and takes the arguments of git push:
+Use it inside a run that names the repository. It takes the arguments of git push:
   leasehold run site --fence git:origin -- sh -c './build && git commit -am new && leasehold push -u origin main'
 
 All refs move together with the fence in one atomic push, or none does. Inside such a run a plain `git push` is \
-fenced as well. This command exits with 76 when it is refused; git exits with 1, or with 128 if it finds out before \
-it sends. On a server of your own, --install-hook makes the repository refuse pushes without a fence.")]
+fenced as well. When a push is refused, this command exits with 76; git exits with 1, or with 128 if it finds out \
+before it sends. On a server of your own, --install-hook makes the repository refuse pushes without a fence.")]
 pub struct PushArgs {
     /// Make the repository in this directory refuse pushes without a fence, and do nothing else
     #[arg(long, value_name = "DIR", exclusive = true)]
@@ -316,8 +316,8 @@ pub struct PushArgs {
 /// `read`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It needs no lease and changes nothing. An object in a bucket is read by its pointer, and its content is checked \
-against the digest there: you get one whole version, or an error. Other tools see only the pointer.")]
+It needs no lease and changes nothing. It reads an object in a bucket through its pointer, and checks the \
+content against the digest there: you get one whole version, or an error. Other tools see only the pointer.")]
 pub struct ReadArgs {
     /// What to read, for example s3://bucket/site/today.json
     pub target: String,
@@ -340,7 +340,7 @@ pub struct StatusArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 It writes test records beside the leases, disturbs no lease, and removes what it wrote. Each line says ok, weak \
-(it works, with less than is possible) or UNSAFE (a promise does not hold there: exit code 78). With --json: one \
+(it works, but could be better) or UNSAFE (a promise does not hold there: exit code 78). With --json it prints one \
 object per test, and one for the whole.")]
 pub struct DoctorArgs {
     /// The store [default: the one that a run here would use]
@@ -366,7 +366,7 @@ Examples:
 
 The tokens file has lines of TOKEN PREFIX [admin]: a secret of at least 16 characters, the prefix of the names \
 that a client with this secret may use (* for every name), and whether it may take a lease from a living holder. \
-Nobody else may be able to read the file. A write that breaks the rules of leases is refused.")]
+No other user may be able to read the file. A write that breaks the rules of leases is refused.")]
 pub struct ServeArgs {
     /// Serve the store itself: clients use it as http://ADDRESS
     #[arg(long)]
@@ -396,7 +396,7 @@ pub struct CompletionsArgs {
 /// `man`
 #[derive(Debug, Args)]
 pub struct ManArgs {
-    /// Only this command's
+    /// Only the page of this command
     pub name: Vec<String>,
 }
 

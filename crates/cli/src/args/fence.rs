@@ -26,7 +26,7 @@ pub enum FenceVerb {
         /// The target
         target: String,
     },
-    /// Forget the fence of a target: the next run fences it again, also from another store
+    /// Forget the fence of a target: the next run fences it again, even from another store
     #[command(after_help = "\
 For use after a move to another store, when no run is left on the old one. It is refused while the lease is held \
 on the store in use. Until the next run has fenced the target, every write with a token is refused. The fence of a \
@@ -45,14 +45,14 @@ repository cannot be reset: it is a ref to delete (docs/targets/git.md).")]
 /// `gate`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It works inside a run that named the gate:
+Use it inside a run that names the gate:
   leasehold run site --fence gate:mail -- sh -c 'leasehold gate mail -- ./send.sh'
 
-A gate with a name is a record in the store of the lease, for all machines that share it. It is compared and set \
-right before the command starts: if a later run has fenced it, nothing is started (76). A command that runs already \
-does not delay the next run.
+A gate with a name is a record in the store of the lease, for all machines that share it. The token is checked \
+right before the command starts: if a later run has fenced the gate, nothing is started (76). A command that already \
+runs does not delay the next run.
 
-With a lease that was taken by hand (acquire --eval), the command asks the store itself, and fences the gate first.
+With a lease that was taken by hand (acquire --eval), this command asks the store itself, and fences the gate first.
 
 A gate with a path is a lock file, for this machine only: the next start waits until the command has ended. What \
 the command does elsewhere is not checked, so the class is `gate`.")]

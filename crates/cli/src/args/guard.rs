@@ -23,7 +23,7 @@ pub struct GuardArgs {
 /// What to do with the guard of a table.
 #[derive(Debug, Subcommand)]
 pub enum GuardVerb {
-    /// Install the guard, or extend it to what was added since
+    /// Install the guard, or extend it to tables that were added since
     Install {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,

@@ -12,7 +12,7 @@ use super::CommandArgs;
 /// Below the flags of `daemon`.
 pub const DAEMON_HELP: &str = "\
 Signals: after TERM or Ctrl-C it starts nothing more, and exits with 0 when its runs have ended; a second one \
-is passed on to the runs. HUP reads the file again, as does a change of the file. If the daemon is killed, its \
+is passed on to the runs. On HUP, or when the file changes, it reads the file again. If the daemon is killed, its \
 runs go on and record how they end.
 
 Without a terminal it prints a line for each job that is new, and for each slot that failed, was skipped or was \
@@ -24,7 +24,7 @@ The keys of the file: leasehold help leasehold.toml";
 /// Below those of `tick`.
 pub const TICK_HELP: &str = "\
 Exit code: 0 if all went well or nothing was due; 1 if a run failed, was lost or could not be started, or the \
-store did not answer on the way; 64, 69, 77 or 78 if it could not start.
+store stopped answering; 64, 69, 77 or 78 if it could not start.
 
 A slot that becomes due while the tick waits for its runs is left to the next tick. Ticks may overlap, on one \
 machine or many. A signal is passed on to the runs, and the tick ends with them.
@@ -44,13 +44,13 @@ pub struct ItemArgs {
     /// With --if-unknown retry: only this long after the first run, while the provider still knows the key
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub provider_keeps: Option<Duration>,
-    /// How often it may fail before you must `leasehold retry` it (79) [default: 3]
+    /// After this many failures it waits for your `leasehold retry` (79) [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub attempts: Option<u32>,
-    /// After this long, forget that the key or slot is done [default: never]
+    /// Forget after this long that the key or slot is done [default: never]
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub keep: Option<Duration>,
-    /// Keep the last lines of the command's output for history, if it fails; the output passes through
+    /// If the command fails, keep the last lines of its output for history; all output passes through
     /// leasehold
     #[arg(long)]
     pub tail: bool,
@@ -61,7 +61,7 @@ pub struct ItemArgs {
 /// `--new-here`
 #[derive(Clone, Copy, Debug, Args)]
 pub struct NewHereArgs {
-    /// Keys and slots that this machine saw on another store may be done again on this one; needed once
+    /// Let keys and slots that this machine saw on another store be done again on this one; needed only once
     #[arg(long = "new-here")]
     pub said: bool,
 }
@@ -81,10 +81,10 @@ Examples:
   leasehold once invoice-4711 -- ./charge.sh 4711        again: does nothing, exit code 0
   leasehold once report-{date} -- ./report.sh            once a day, by the date in UTC
 
-If the command fails, the next call tries again, at most --attempts times. If a run started and never reported \
-(its machine died), its outcome is unknown: the exit code is 79, until you look and type `leasehold retry KEY`; \
-with --if-unknown retry the next call tries again. The command gets LEASEHOLD_KEY: pass it to the provider as \
-the idempotency key, and a retry cannot do the work twice.
+If the command fails, the next call tries again, until it has failed --attempts times. If a run started and never \
+reported how it ended (its machine died), its outcome is unknown: the exit code is 79 until you look and type \
+`leasehold retry KEY`. With --if-unknown retry the next call tries again. The command gets LEASEHOLD_KEY: pass it to \
+the provider as the idempotency key, and a retry cannot do the work twice.
 
 This machine remembers what was done on which store: on another store the key is refused (78) until you say \
 --new-here. A home directory that is thrown away after the run remembers nothing.")]
@@ -168,8 +168,8 @@ impl PictureArgs {
 pub struct WhyArgs {
     /// A job, a lease or a key
     pub name: String,
-    /// Only this time, for example 2026-11-16T05:45Z, 03:00 or "yesterday 03:00"; without an offset it is one of the
-    /// job's time zone, or else of this machine's
+    /// Only this time, for example 2026-11-16T05:45Z, 03:00 or "yesterday 03:00"; without an offset it is in the
+    /// job's time zone, or else in this machine's
     pub time: Option<String>,
 }
 
@@ -178,7 +178,8 @@ pub struct WhyArgs {
 pub struct RetryArgs {
     /// The key, or JOB@SLOT for a slot, as `leasehold history` shows them
     pub key: String,
-    /// Record it as done, by you, and never run it again; also if this machine saw it on another store
+    /// Record it as done, by you, so that it is never run again; this works even if this machine saw it only on
+    /// another store
     #[arg(long)]
     pub done: bool,
 }

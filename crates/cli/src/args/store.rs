@@ -16,10 +16,10 @@ pub struct UseArgs {
 /// `adopt`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-This machine refuses a store that has lost records which this machine has seen there: a backup was restored, or the \
-record was removed. First make sure that no job of the lease runs any more, on any machine: the store does not show \
-it. On this machine Leasehold searches for such jobs, and refuses to adopt (11) while one runs. Type adopt on each \
-machine that refuses the store.")]
+If a backup of the store was restored, or the record of a lease was removed, this machine refuses the lease, because \
+it has seen a newer record. First make sure that no job of the lease still runs, on any machine: the store cannot show \
+that. Leasehold searches this machine for such jobs, and refuses to adopt (11) while one runs. Type adopt on each \
+machine that refuses the lease.")]
 pub struct AdoptArgs {
     /// The lease
     pub name: String,
