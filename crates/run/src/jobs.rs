@@ -127,7 +127,7 @@ const KEYS: [Key; 28] = [
     own("lease", "names the thing that only one run may work on at a time [the name of the job]"),
     own(
         "resources",
-        "instead of lease, with on_busy = \"switch\": two or more leases; the first free one is taken",
+        "instead of lease, with on_busy = \"switch\": two or more leases; the first free one is used",
     ),
     for_all(
         "on_busy",
@@ -164,7 +164,7 @@ pub fn reference() -> String {
 leasehold.toml names the store, and says which jobs are run and when:
 
   store = \"dir:/srv/leases\"          or store_file = \"PATH\"; relative to where the file is
-  new_here = [\"OTHER-STORE\"]         keys and slots that were done on that store may be run again on this one
+  new_here = [\"OTHER-STORE\"]         keys and slots done on that store may be run again on this one
   keep_log = \"90d\"                  how long the run log is kept; \"none\": for ever
   keep_log_runs = 10000             how many records of a job are kept; 0: any number
 

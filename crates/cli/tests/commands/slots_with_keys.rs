@@ -152,7 +152,7 @@ fn steps_are_the_slots_and_have_keys_of_their_own() {
     run().is(1, "");
     assert_eq!(outcomes(&world), ["failed", "failed"]);
     world.write("go", "");
-    run().is(0, "step.skipped").names(&["step one: done under token 1"]);
+    run().is(0, "step.skipped").names(&["step one: already done", "token 1"]);
     assert_eq!(done(&world), "k/one\n");
     assert_eq!(item(&world, FIRST)["steps"], json!(["one", "two"]));
     assert_eq!(item(&world, "k")["steps"], json!([]));

@@ -224,7 +224,7 @@ fn a_stale_write_that_was_let_in_is_in_the_notes() {
         (!second.err.contains("held by")).then_some(())
     });
     first.type_in("go\n");
-    first.ended().is(0, "observe.accepted_write").names(&["file:page accepted 1 write"]);
+    first.ended().is(0, "observe.accepted_write").names(&["file:page meanwhile accepted 1 write"]);
     assert_eq!(read(&world, "page"), "stale\n");
     let seen = world.run(&["fence", "observed"]).is(0, "").out;
     assert!(seen.contains("meanwhile accepted 1 write"), "{seen}");

@@ -79,6 +79,6 @@ fn a_step_ends_with_its_command() {
         assert_eq!(run.line(), "bad 3");
     }
     assert_eq!(run.line(), "bad 0");
-    run.ended().is(0, "step.skipped").names(&["step good: done under token 1"]);
+    run.ended().is(0, "step.skipped").names(&["step good: already done", "token 1"]);
     assert!(!world.path("again").exists());
 }

@@ -70,7 +70,7 @@ fn the_file_of_jobs_is_explained() {
         once.join(" ")
             .contains("unless ten runs in a row (or --attempts runs, if that is more) never reported")
     );
-    assert!(world.run(&["help", "daemon"]).quiet().out.contains("HUP reads the file again"));
+    assert!(world.run(&["help", "daemon"]).quiet().out.contains("it reads the file again"));
     assert!(world.run(&["help", "tick"]).quiet().out.contains("1 if a run failed"));
 }
 

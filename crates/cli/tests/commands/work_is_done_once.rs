@@ -218,7 +218,7 @@ fn steps_that_are_done_are_not_done_again() {
     let history = world.run(&["--json", "history", "order"]).json();
     assert_eq!(history["steps"], serde_json::json!(["pick", "charge"]));
     world.write("go", "");
-    let second = once().is(0, "step.skipped").names(&["step pick: done under token 1", "step charge"]);
+    let second = once().is(0, "step.skipped").names(&["step pick: already done", "token 1", "step charge"]);
     assert_eq!(second.out, "seven\n");
     assert_eq!(executed(&world), 2);
     assert_eq!(fs::read_dir(world.state().join("sockets")).unwrap().count(), 0);
@@ -268,7 +268,7 @@ fn a_step_that_printed_too_much_is_done_all_the_same() {
     assert_eq!(once().is(1, "step.output_not_kept").out.trim(), "9000");
     world.write("go", "");
     assert_eq!(
-        once().is(0, "step.skipped").names(&["step y: done under token 1", "was not kept"]).out.trim(),
+        once().is(0, "step.skipped").names(&["step y: already done", "token 1", "was not kept"]).out.trim(),
         "0"
     );
     assert_eq!(executed(&world), 1);

@@ -56,8 +56,8 @@ notes! {
         "the store says that a record renewed {ago} ago is {age} old: leases would end early";
     too_old(ago, age) "the store says that a record written {ago} ago is {age} old: leases would end early";
     too_young(ago, age)
-        "the store says that a record written {ago} ago is {age} old: ages stand still or go back";
-    age_stands(at) "an age stays at {at}: leases would never end";
+        "the store says that a record written {ago} ago is {age} old: the age stands still or goes back";
+    age_stands(at) "an age stands still at {at}: leases would never end";
     age_went_back(from, to) "an age went back from {from} to {to}";
     coarse_age(step, declared)
         "ages move in steps of {step}, coarser than the {declared} declared: leases would end early";

@@ -19,7 +19,7 @@ fn a_job_that_is_due_every_minute_is_overdue_while_nothing_runs() {
     assert_eq!(standing(&site, "minutely"), "ok", "the control: so long it may take");
     site.rewind("minutely", now() - 60 * 60);
     let said = standing(&site, "minutely");
-    assert!(said.starts_with("overdue for 59m") || said.starts_with("overdue for 1h"), "{said}");
+    assert!(said.starts_with("overdue by 59m") || said.starts_with("overdue by 1h"), "{said}");
     assert!(tells(&said, "plan.overdue") && said.contains(", 60 slots"), "{said}");
     let table = site.run("a", &["plan"]).is(0, "").out;
     assert!(table.contains("overdue by "), "{table}");
