@@ -329,8 +329,11 @@ pub struct ReadArgs {
 /// `status`
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Only this lease
+    /// Only this lease, or all leases below this prefix (PREFIX/)
     pub name: Option<String>,
+    /// Only leases that are held now
+    #[arg(long)]
+    pub held: bool,
     /// Show it again every second until interrupted
     #[arg(short, long)]
     pub watch: bool,

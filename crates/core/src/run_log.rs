@@ -205,7 +205,7 @@ pub struct LogRecord {
     pub token: Option<Token>,
     /// The exit code of its command.
     pub exit: Option<i32>,
-    /// How long it ran.
+    /// How long it ran. Of slots that were dropped: the time from the first to the last.
     pub took: Option<Duration>,
     /// The run that this is about, or the process that a person started.
     pub holder: Holder,
@@ -472,6 +472,11 @@ impl LogLine {
 /// The day of a time, counted from 1970.
 pub fn day_of(at: Duration) -> u64 {
     at.as_secs() / DAY
+}
+
+/// The day in a key of the run log.
+pub fn day_in(key: &str) -> Option<u64> {
+    LAST_DAY.checked_sub(digits(key.strip_prefix(LOG_PREFIX)?.split_once('/')?.0, 5)?)
 }
 
 /// The prefix of all keys of one day. Later days sort before earlier ones.

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use leasehold_core::name::Name;
 use leasehold_core::run_log::{LOG_PREFIX, LogRecord, day_of, day_prefix, job_prefix, older_than};
+use leasehold_core::store::Landed;
 use leasehold_core::time::BootTime;
 use pollster::block_on;
 
-pub use read::{LogEntry, Scope, Window, each, newest};
+pub use read::{LogEntry, Scope, Window, each, in_order, newest};
 
 use self::unlogged::Unlogged;
 use crate::clock;
@@ -102,8 +103,17 @@ impl LogWriter {
     /// record is written afterwards, if the first write was made.
     pub fn write_with(&self, store: &mut dyn Store, first: &BatchWrite, record: &LogRecord) -> Cas {
         if let Some(answer) = block_on(store.cas_with(first, &creation(record))) {
-            if let Cas::Written { .. } = answer {
-                self.after(store, record);
+            match &answer {
+                Cas::Written { .. } => self.after(store, record),
+                // The disk is full, for both: the lease alone may have room.
+                Cas::Unknown(failure) if failure.landed == Landed::No => {
+                    let alone = block_on(store.cas(&first.key, first.expected.as_ref(), first.write, &first.body));
+                    if let Cas::Written { .. } = alone {
+                        self.unlogged.keep(record);
+                    }
+                    return alone;
+                }
+                Cas::Unknown(_) | Cas::Conflict => {}
             }
             return answer;
         }

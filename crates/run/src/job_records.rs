@@ -156,8 +156,9 @@ pub enum JobNote {
 }
 
 impl JobNote {
-    /// The record of the run log about it; none if the log has no such records.
-    pub fn logged(&self, job: &Name) -> Option<LogRecord> {
+    /// The record of the run log about it; none if the log has no such records. A run that this process tried has
+    /// logged its skip itself.
+    pub fn logged(&self, job: &Name, tried: Tried) -> Option<LogRecord> {
         let new = |event| {
             let holder = host::holder(&host::fresh_run_id(None), job);
             LogRecord::new(clock::wall(), event, job.clone(), LogId::of(random::seed()), holder)
@@ -171,8 +172,11 @@ impl JobNote {
                     id: instant(range.last).to_string(),
                 }),
                 count: Some(range.count),
+                // From the first to the last of them.
+                took: u64::try_from(range.last - range.first).ok().map(Duration::from_secs),
                 ..new(LogEvent::Dropped)
             }),
+            Self::WavedOff(entry) if tried == Tried::This(due_at(entry)) => None,
             Self::WavedOff(entry) => Some(LogRecord {
                 reason: entry.ending.as_ref()?.reason.map(|reason| reason.word().into()),
                 lease: Some(entry.claim.lease.clone()),

@@ -352,9 +352,9 @@ impl<'a> Scheduler<'a> {
     }
 
     fn note(&mut self, i: usize, notes: &[JobNote]) {
-        let name = &self.jobs[i].job.name;
+        let (name, tried) = (&self.jobs[i].job.name, self.jobs[i].tried());
         notes.iter().for_each(|note| (self.tell)(&SchedulerEvent::Noted(name, note)));
-        for record in notes.iter().filter_map(|note| note.logged(name)) {
+        for record in notes.iter().filter_map(|note| note.logged(name, tried)) {
             self.log.write(self.store.as_mut(), &record);
         }
     }

@@ -123,20 +123,39 @@ pub struct StepArgs {
 /// `history`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The record of a lease keeps how its last 8 runs without a key or a slot ended: `released` is a lease that was \
-released by hand or by a program, `unsealed` is a run that ran nothing because a target could not be fenced, \
-`unknown` is a run that never reported, noted by the next one. A run that finds the lease held writes no record, \
-not even with --slot, so history does not show its skip. It shows the slots that a daemon or a tick skipped, and \
-the slots whose --key was done already.")]
+Examples:
+  leasehold history --since yesterday                    who ran, what was skipped and why, what was refused
+  leasehold history site --only skipped,failed           the newest 50 of one job, or of one lease
+  leasehold history team-a/ --since 7d --json            all jobs below team-a/, for a program
+  leasehold history --observed --since 7d                what `run --observe` saw, and the sum
+
+The newest comes first: one line for each run, each skip with its reason, each lost lease, each refused write (its \
+token, and the newer one of the fence), slots that were dropped, and what people did (break, retry, pause). Each try \
+of a key is a line of its own. A key or slot that is started, or whose outcome is unknown, is shown if you name it or \
+its job; who holds a lease now: leasehold status --held.
+
+Records are kept for 90d by the store's clock, or as keep_log in leasehold.toml says. A run with --no-history leaves \
+none. `released` is a lease that was released by hand or by a program, `unsealed` is a run that ran nothing because a \
+target could not be fenced, `unknown` is a run that never reported, noted by the next one.")]
 pub struct HistoryArgs {
-    /// Only this lease, job, key or slot
+    /// Only this job, lease or key, this slot (JOB@SLOT), or all jobs below this prefix (PREFIX/)
     pub name: Option<String>,
-    /// Only what started or ended less than this ago, by the clocks of the machines
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    /// Only what ended or happened after this: a time (03:00, "yesterday 03:00", 2026-11-16T05:45Z), or so long ago
+    #[arg(long, value_name = "D|TIME", value_parser = crate::cmd::times::instant)]
     pub since: Option<Duration>,
-    /// Only these: ok, failed, skipped, dropped, lost, killed, unknown, `unsealed`, released, started, planned
+    /// Only what ended or happened before this
+    #[arg(long, value_name = "D|TIME", value_parser = crate::cmd::times::instant)]
+    pub until: Option<Duration>,
+    /// Only these: ok, failed, skipped, dropped, lost, killed, unknown, refused, `unsealed`, released, observed, started,
+    /// planned, break, retry, done, pause, resume, forget
     #[arg(long, value_name = "OUTCOME", value_delimiter = ',')]
     pub only: Vec<String>,
+    /// Show at most so many lines [default: 50; all with --json]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// Only what `run --observe` saw, and at the end how many runs overlapped or overwrote newer work
+    #[arg(long, conflicts_with = "only")]
+    pub observed: bool,
     #[command(flatten)]
     pub pictures: PictureArgs,
 }
@@ -154,6 +173,13 @@ pub struct PictureArgs {
     /// Write the same picture to this file, as a page of HTML with a table
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+impl HistoryArgs {
+    /// Whether no kind of record and no time was asked for.
+    pub fn is_unfiltered(&self) -> bool {
+        self.only.is_empty() && self.since.is_none() && self.until.is_none() && !self.observed
+    }
 }
 
 impl PictureArgs {

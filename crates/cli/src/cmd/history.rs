@@ -1,139 +1,48 @@
-//! `leasehold history`: the outcomes of keys, slots and runs, and the slots that were dropped.
+//! `leasehold history`: what the run log says, the newest first.
 
+mod asked;
+mod line;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
-use leasehold::core::ledger::job_record::{DroppedRange, JobRecord};
-use leasehold::core::ledger::{Alive, Ending, Entry, ItemState, SettleReason, Subject};
+use leasehold::core::ledger::ItemState;
 use leasehold::core::name::Name;
-use leasehold::core::session::LEASE_PREFIX;
-use leasehold::ledger::{PREFIXES, alive};
-use leasehold::stores::{Store, each_stored};
+use leasehold::core::run_log::LogEvent;
+use leasehold::run_log::{LogEntry, Retention, Scope, Window, in_order, newest};
+use leasehold::stores::Failure;
 use leasehold::text::did_you_mean;
-use leasehold_run::job_records::{self, Unreadable};
-use leasehold_run::jobs;
-use serde_json::{Value, json};
+use leasehold_run::jobs::{self, Job};
+use serde_json::json;
 
-use super::past_runs::{self, PastRun};
-use super::times::{self, local_second, utc};
-use super::{OpenedStore, daemon, held_for, item_args, store_failed};
+pub use self::asked::{About, Asked, slot, state, unheard_of};
+use self::line::COLUMNS;
+pub use self::line::{ItemRow, Line};
+use super::{OpenedStore, daemon, store_failed};
 use crate::args::{Everywhere, HistoryArgs};
-use crate::config::scope;
+use crate::config::{self, scope};
 use crate::exit::{self, Failed};
 use crate::messages::history as say;
 use crate::out::{self, Out};
 use crate::timeline;
 
-/// Most jobs that are named if there is none of this name.
-const JOBS_SHOWN: usize = 20;
-/// A range of slots that were not run.
-const DROPPED: &str = "dropped";
+/// How many lines people are shown.
+const LINES: usize = 50;
+/// So many of the others are counted.
+const COUNTED: usize = 1000;
+/// The most lines of one table.
+const TABLE: usize = 1000;
+/// How far the clocks of two machines may be apart.
+const CLOCKS: Duration = Duration::from_secs(86_400);
+/// Without a word in the run log: the states of items that are open.
+const OPEN: [ItemState; 2] = [ItemState::Started, ItemState::Planned];
+
 /// The outcomes that `--only` takes, in the order in which they are counted.
-const WORDS: [&str; 11] = [
-    "ok", "skipped", "failed", "lost", "killed", "unknown", "unsealed", "released", "started", "planned",
-    DROPPED,
-];
-
-/// One item.
-pub struct ItemRow {
-    /// As it is recorded.
-    pub entry: Entry,
-    /// Its outcome, or that a run is working on it now.
-    pub state: ItemState,
-}
-
-impl ItemRow {
-    /// Whether it belongs to this job, key or slot.
-    pub fn is_about(&self, name: &str) -> bool {
-        let slot = matches!(&self.entry.subject, Subject::Slot { id, .. } if id == name);
-        self.entry.job.as_str() == name || item_args::shown(&self.entry.subject) == name || slot
-    }
-
-    /// Whether it was run under this lease, or skipped because that was held.
-    pub fn is_under(&self, lease: &str) -> bool {
-        self.entry.claim.lease.as_str() == lease
-    }
-
-    /// Whether it is a slot.
-    pub fn is_slot(&self) -> bool {
-        matches!(self.entry.subject, Subject::Slot { .. })
-    }
-
-    /// Why it was skipped, or that a person recorded it as done, in a word.
-    pub fn reason(&self) -> Option<&'static str> {
-        self.entry.ending.as_ref()?.reason.map(SettleReason::word)
-    }
-
-    /// When it last ended or started, by that machine's clock.
-    pub fn when(&self) -> &str {
-        when(&self.entry)
-    }
-}
-
-/// When an item last ended or started, by that machine's clock.
-pub fn when(entry: &Entry) -> &str {
-    entry.ending.as_ref().map_or(entry.claim.holder.since.as_str(), |ending| ending.at.as_str())
-}
-
-/// Slots of a job that were dropped.
-pub struct DroppedOfJob {
-    pub job: Name,
-    /// Which, and why.
-    pub range: DroppedRange,
-}
-
-impl DroppedOfJob {
-    /// Which, as people read it.
-    fn slots(&self) -> String {
-        let DroppedRange { first, last, .. } = self.range;
-        match first == last {
-            true => local_second(first),
-            false => format!("{} … {}", local_second(first), local_second(last)),
-        }
-    }
-
-    /// For `--json`.
-    pub fn object(&self) -> Value {
-        let DroppedRange { first, last, count, why, .. } = self.range;
-        json!({
-            "v": 1, "kind": DROPPED, "job": self.job.as_str(), "outcome": DROPPED, "reason": why.word(),
-            "first": utc(first), "last": utc(last), "count": count,
-            "time": utc(last),
-        })
-    }
-}
-
-/// One line of it.
-enum Line {
-    Item(Box<ItemRow>),
-    Run(PastRun),
-    Dropped(DroppedOfJob),
-}
-
-impl Line {
-    fn word(&self) -> &str {
-        match self {
-            Self::Item(row) => row.state.word(),
-            Self::Run(run) => &run.word,
-            Self::Dropped(_) => DROPPED,
-        }
-    }
-
-    fn when(&self) -> String {
-        match self {
-            Self::Item(row) => row.when().to_owned(),
-            Self::Run(run) => run.when.clone(),
-            Self::Dropped(dropped) => utc(dropped.range.last),
-        }
-    }
-
-    fn is_about(&self, name: &str) -> bool {
-        match self {
-            Self::Item(row) => row.is_about(name) || row.is_under(name),
-            Self::Run(run) => run.is_about(name),
-            Self::Dropped(dropped) => dropped.job.as_str() == name,
-        }
-    }
+fn words() -> Vec<&'static str> {
+    let events = LogEvent::ALL.into_iter().map(LogEvent::word);
+    events.chain(OPEN.into_iter().map(ItemState::word)).collect()
 }
 
 /// Shows it.
@@ -141,213 +50,305 @@ pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Fail
     if args.pictures.any() {
         return timeline::run(flags, args, out);
     }
+    let words = words();
     for word in &args.only {
-        if !WORDS.contains(&word.as_str()) {
-            let meant = did_you_mean(word, &WORDS).map(say::meant).unwrap_or_default();
-            return Err(say::bad_outcome(format!("{word:?}"), meant, WORDS.join(", ")));
+        if !words.contains(&word.as_str()) {
+            let meant = did_you_mean(word, &words).map(say::meant).unwrap_or_default();
+            return Err(say::bad_outcome(format!("{word:?}"), meant, words.join(", ")));
         }
     }
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_default();
     let mut opened = super::open(flags, &[])?;
-    let StoreRecords { rows, job_records, mut unreadable } = recorded(&mut opened)?;
-    let past_runs::PastRuns { runs, leases, unreadable: bad } = past_runs::runs(&mut opened, &rows)?;
-    unreadable.extend(bad);
-    let jobs: Vec<Name> = job_records.iter().map(|job_record| job_record.job.clone()).collect();
-    let dropped = job_records.into_iter().flat_map(|job_record| {
-        let job = job_record.job;
-        job_record.dropped.into_iter().map(move |range| DroppedOfJob { job: job.clone(), range })
-    });
-    let items = rows.into_iter().map(|row| Line::Item(Box::new(row)));
-    let mut lines: Vec<Line> =
-        items.chain(runs.into_iter().map(Line::Run)).chain(dropped.map(Line::Dropped)).collect();
-    let heard_of = args.name.as_ref().is_none_or(|name| {
-        let known = jobs.iter().chain(&leases).any(|known| known.as_str() == name);
-        known || lines.iter().any(|line| line.is_about(name))
-    });
-    for (key, why) in unreadable {
+    let name = args.name.as_deref();
+    let asked = Asked::of(opened.store.as_mut(), name, &jobs).map_err(|f| store_failed(&f, &opened.chosen))?;
+    for (key, why) in &asked.unreadable {
         out.warn(&say::unreadable(key, why));
     }
-    if let Some(name) = args.name.as_ref().filter(|name| !heard_of && !is_here(flags, name)) {
-        return Err(unheard_of(&mut opened, name)?);
+    let mut listing = Listing::new(args, out, &asked);
+    let read = listing.read(&mut opened);
+    read.map_err(|f| store_failed(&f, &opened.chosen))?;
+    if let Some(name) = name.filter(|_| listing.is_empty() && !asked.is_known() && !is_here(&jobs, args.name.as_deref())) {
+        let (scopes, store) = (asked.scopes(), opened.store.as_mut());
+        let any = scopes.into_iter().map(|scope| {
+            newest(store, scope, Window::all(), 1, |entry| asked.is_about(entry)).map(|(some, _)| !some.is_empty())
+        });
+        let any = any.collect::<Result<Vec<bool>, Failure>>();
+        if !any.map_err(|f| store_failed(&f, &opened.chosen))?.contains(&true) {
+            return Err(unheard_of(&mut opened, name)?);
+        }
     }
-    lines.retain(|line| wanted(line, args));
-    lines.sort_by_cached_key(Line::when);
-    show(&lines, args, &opened, out);
+    listing.end(&opened, config::retention(flags));
     Ok(exit::OK)
 }
 
+/// Whether one of these jobs has this name, or needs this lease.
+fn is_here(jobs: &[Job], name: Option<&str>) -> bool {
+    jobs.iter().any(|job| {
+        Some(job.name.as_str()) == name || job.leases.iter().any(|lease| Some(lease.as_str()) == name)
+    })
+}
+
 /// Whether the leasehold.toml here has a job of this name, or one that needs this lease.
-pub fn is_here(flags: &Everywhere, name: &str) -> bool {
-    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_default();
-    jobs.iter().any(|job| job.name.as_str() == name || job.leases.iter().any(|lease| lease.as_str() == name))
+pub fn is_known_here(flags: &Everywhere, name: &str) -> bool {
+    is_here(&jobs::here(&daemon::path(flags)).unwrap_or_default(), Some(name))
 }
 
-/// Nothing has this name; which names there are.
-pub fn unheard_of(opened: &mut OpenedStore, name: &str) -> Result<Failed, Failed> {
-    let failed = |failure| store_failed(&failure, &opened.chosen);
-    let (job_records, _) = job_records::read_all(opened.store.as_mut()).map_err(failed)?;
-    let mut leases = Vec::new();
-    let listed = each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, _| {
-        leases.push(key[LEASE_PREFIX.len()..].to_owned());
-        true
-    });
-    listed.map_err(failed)?;
-    let jobs: Vec<&str> = job_records.iter().map(|job_record| job_record.job.as_str()).collect();
-    let known: Vec<&str> = jobs.iter().copied().chain(leases.iter().map(String::as_str)).collect();
-    let meant = did_you_mean(name, &known).map(say::meant_name).unwrap_or_default();
-    let there = match &jobs[..] {
-        [] => say::no_jobs(),
-        few if few.len() <= JOBS_SHOWN => say::jobs(few.join(", ")),
-        many => say::some_jobs(many[..JOBS_SHOWN].join(", "), many.len() - JOBS_SHOWN),
-    };
-    let chosen = &opened.chosen;
-    Ok(say::unknown_name(name, &chosen.shown, scope(chosen), there, meant))
+/// The time that was asked about.
+pub fn window(args: &HistoryArgs) -> Window {
+    let all = Window::all();
+    Window { since: args.since.unwrap_or(all.since), until: args.until.unwrap_or(all.until) }
 }
 
-/// The records of a store.
-pub struct StoreRecords {
-    /// Every item that was not dropped.
-    pub rows: Vec<ItemRow>,
-    job_records: Vec<JobRecord>,
-    /// Records that cannot be read, and why.
-    unreadable: Vec<Unreadable>,
+/// What is listed, and how much of it has been.
+struct Listing<'a> {
+    args: &'a HistoryArgs,
+    out: &'a Out,
+    asked: &'a Asked,
+    window: Window,
+    limit: Option<usize>,
+    /// Lines that are not in the run log, the oldest first.
+    others: Vec<Line>,
+    /// Lines of a table that are not printed yet.
+    table: Vec<Line>,
+    headed: bool,
+    shown: usize,
+    rest: usize,
+    counts: BTreeMap<String, u64>,
+    observed: Observed,
+    /// Nobody reads any more.
+    closed: bool,
 }
 
-/// Reads them.
-pub fn recorded(opened: &mut OpenedStore) -> Result<StoreRecords, Failed> {
-    let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
-    for prefix in PREFIXES {
-        each_stored(opened.store.as_mut(), prefix, "", |key, stored| {
-            match Entry::decode(&stored.body) {
-                Ok(entry) => rows.push(entry),
-                Err(bad) => unreadable.push((key, bad.to_string())),
-            }
-            true
-        })
-        .map_err(|f| store_failed(&f, &opened.chosen))?;
+/// What `run --observe` saw.
+#[derive(Default)]
+struct Observed {
+    runs: u64,
+    overlapped: u64,
+    overwrote: u64,
+}
+
+impl Observed {
+    fn add(&mut self, entry: &LogEntry) {
+        let reason = entry.line.reason.as_deref().unwrap_or_default();
+        let overwrote = reason == OVERWROTE;
+        self.runs += 1;
+        self.overwrote += u64::from(overwrote);
+        // What was overwritten was written beside this run.
+        self.overlapped += u64::from(overwrote || reason == OVERLAPPED);
     }
-    let (job_records, bad) =
-        job_records::read_all(opened.store.as_mut()).map_err(|f| store_failed(&f, &opened.chosen))?;
-    unreadable.extend(bad);
-    let rows = job_records::told(rows, &job_records).into_iter().map(|entry| {
-        let state = state(opened.store.as_mut(), &entry).map_err(|f| store_failed(&f, &opened.chosen))?;
-        Ok(ItemRow { entry, state })
-    });
-    Ok(StoreRecords { rows: rows.collect::<Result<_, Failed>>()?, job_records, unreadable })
 }
 
-/// The outcome of an item, or that a run is working on it now.
-pub fn state(store: &mut dyn Store, entry: &Entry) -> Result<ItemState, leasehold::stores::Failure> {
-    Ok(match entry.state {
-        ItemState::Started if alive(store, &entry.claim.lease, entry.claim.grant)? == Alive::No => {
-            ItemState::Unknown
+/// The reasons of observed runs.
+pub const OVERLAPPED: &str = "overlapped";
+/// Of one that left older work where newer had been.
+pub const OVERWROTE: &str = "overwrote-newer";
+
+impl<'a> Listing<'a> {
+    fn new(args: &'a HistoryArgs, out: &'a Out, asked: &'a Asked) -> Self {
+        Self {
+            args,
+            out,
+            asked,
+            window: window(args),
+            limit: args.limit.map(|limit| limit as usize).or((!out.json).then_some(LINES)),
+            others: Vec::new(),
+            table: Vec::new(),
+            headed: false,
+            shown: 0,
+            rest: 0,
+            counts: BTreeMap::new(),
+            observed: Observed::default(),
+            closed: false,
         }
-        state => state,
-    })
-}
-
-fn wanted(line: &Line, args: &HistoryArgs) -> bool {
-    let named = args.name.as_ref().is_none_or(|name| line.is_about(name));
-    let recent = args.since.is_none_or(|since| held_for(&line.when()).is_none_or(|ago| ago <= since));
-    named && recent && (args.only.is_empty() || args.only.iter().any(|word| word == line.word()))
-}
-
-fn show(lines: &[Line], args: &HistoryArgs, opened: &OpenedStore, out: &Out) {
-    if out.json {
-        lines.iter().all(|line| {
-            out.object(&match line {
-                Line::Item(row) => object(row),
-                Line::Run(run) => run.object(),
-                Line::Dropped(dropped) => dropped.object(),
-            })
-        });
-        return;
     }
-    if lines.is_empty() {
-        let chosen = &opened.chosen;
-        let all = args.name.is_none() && args.since.is_none() && args.only.is_empty();
-        let nothing = if all { say::nothing } else { say::nothing_like_that };
-        out::line(&nothing(&chosen.shown, scope(chosen)));
-        return;
+
+    fn read(&mut self, opened: &mut OpenedStore) -> Result<(), Failure> {
+        let asked = self.asked;
+        self.others = self.unlogged(opened)?;
+        let first = self.limit.map_or(COUNTED, |limit| limit.saturating_add(COUNTED));
+        let (window, scopes) = (self.window, asked.scopes());
+        let (only, observed) = (&self.args.only, self.args.observed);
+        let wanted = |entry: &LogEntry| {
+            let word = &entry.line.word;
+            let seen = !observed || entry.line.event() == Some(LogEvent::Observed);
+            seen && asked.is_about(entry) && (only.is_empty() || only.iter().any(|only| is_called(entry, word, only)))
+        };
+        in_order(opened.store.as_mut(), &scopes, window, first, wanted, |store, mut entry| {
+            if asked.needs_body(&entry) {
+                entry.fill(store)?;
+                if !asked.is_about(&entry) {
+                    return Ok(true);
+                }
+            }
+            if observed {
+                self.observed.add(&entry);
+            }
+            if self.is_full() {
+                self.rest += 1;
+                return Ok(observed || self.rest < COUNTED);
+            }
+            if self.out.json || is_told_by_body(&entry) {
+                entry.fill(store)?;
+            }
+            self.add(Line::of(entry, &asked.rows));
+            Ok(!self.closed)
+        })?;
+        while let Some(line) = self.others.pop() {
+            self.put(line);
+        }
+        self.print();
+        Ok(())
     }
-    let head = ["ITEM", "JOB", "LEASE", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS"];
-    let mut table = vec![head.map(String::from).to_vec()];
-    table.extend(lines.iter().map(|line| match line {
-        Line::Item(row) => cells(row),
-        Line::Run(run) => run.cells(),
-        Line::Dropped(dropped) => dropped_cells(dropped),
-    }));
-    // Most jobs have the name of their lease.
-    if !lines.iter().any(|line| matches!(line, Line::Item(row) if row.entry.job != row.entry.claim.lease)) {
-        table.iter_mut().for_each(|row| drop(row.remove(2)));
+
+    /// The items that are asked about and are not in the run log, and the slots of which only their job's record tells.
+    fn unlogged(&self, opened: &mut OpenedStore) -> Result<Vec<Line>, Failure> {
+        let (asked, args) = (self.asked, self.args);
+        if args.observed || matches!(asked.about, About::Everything | About::Prefix(_)) {
+            return Ok(Vec::new());
+        }
+        let mut ranges = asked.job_record.as_ref().map(|record| record.dropped.clone()).unwrap_or_default();
+        let mut rows: Vec<&ItemRow> = asked.rows.iter().collect();
+        rows.retain(|row| self.is_wanted(&Line::of_item(row)));
+        let job = asked.job_record.as_ref().map(|record| &record.job);
+        ranges.retain(|range| job.is_some_and(|job| self.is_wanted(&Line::of_range(job, range))));
+        // The log has no record of them from before they began.
+        let began = rows.iter().map(|row| row.began()).chain(ranges.iter().map(|range| line::seconds(range.last)));
+        let Some(since) = began.min().map(|began| began.saturating_sub(CLOCKS)) else { return Ok(Vec::new()) };
+        let jobs: BTreeSet<&Name> = rows.iter().map(|row| &row.entry.job).chain(job).collect();
+        let scopes: Vec<Scope<'_>> = jobs.into_iter().map(Scope::Job).collect();
+        let (window, mut seen) = (Window { since, ..Window::all() }, 0);
+        in_order(opened.store.as_mut(), &scopes, window, COUNTED, |_| true, |_, entry| {
+            seen += 1;
+            let line = Line::of(entry, &[]);
+            rows.retain(|row| !line.tells_of(row));
+            ranges.retain(|range| !line.spans(range));
+            Ok(!(rows.is_empty() && ranges.is_empty()) && seen < COUNTED)
+        })?;
+        let rows = rows.into_iter().map(Line::of_item);
+        let ranges = job.into_iter().flat_map(|job| ranges.iter().map(move |range| Line::of_range(job, range)));
+        let mut lines: Vec<Line> = rows.chain(ranges).collect();
+        lines.sort_by_key(|line| line.at);
+        Ok(lines)
     }
-    out::table(&table);
-    out::line(&counted(lines));
+
+    fn is_wanted(&self, line: &Line) -> bool {
+        let only = &self.args.only;
+        let in_time = line.at >= self.window.since && line.at <= self.window.until;
+        in_time && (only.is_empty() || only.iter().any(|word| line.is_called(word)))
+    }
+
+    fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.shown + self.table.len() >= limit)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.shown == 0
+    }
+
+    /// Adds a line, after those that are newer.
+    fn add(&mut self, line: Line) {
+        while self.others.last().is_some_and(|other| other.at >= line.at) {
+            let Some(other) = self.others.pop() else { break };
+            self.put(other);
+        }
+        self.put(line);
+    }
+
+    fn put(&mut self, line: Line) {
+        if self.is_full() {
+            self.rest += 1;
+            return;
+        }
+        let count = self.counts.entry(line.word.clone()).or_default();
+        *count = count.saturating_add(line.counts());
+        if self.out.json {
+            self.shown += 1;
+            self.closed |= !self.out.object(&line.object());
+            return;
+        }
+        self.table.push(line);
+        if self.table.len() >= TABLE {
+            self.print();
+        }
+    }
+
+    fn print(&mut self) {
+        let lines = std::mem::take(&mut self.table);
+        if lines.is_empty() {
+            return;
+        }
+        self.shown += lines.len();
+        let mut rows = vec![COLUMNS.map(String::from)];
+        rows.extend(lines.iter().map(Line::cells));
+        // A column in which nothing is said is left out. Most jobs have the name of their lease.
+        let says = |column: usize| match COLUMNS[column] {
+            "LEASE" => lines.iter().any(Line::has_another_lease),
+            "ATTEMPT" | "STEPS" => rows[1..].iter().any(|row| row[column] != "-"),
+            "NOTE" => rows[1..].iter().any(|row| !row[column].is_empty()),
+            _ => true,
+        };
+        let columns: Vec<usize> = (0..COLUMNS.len()).filter(|column| says(*column)).collect();
+        let mut table: Vec<Vec<String>> =
+            rows.iter().map(|row| columns.iter().map(|column| row[*column].clone()).collect()).collect();
+        if std::mem::replace(&mut self.headed, true) {
+            table.remove(0);
+        }
+        self.closed |= !out::table(&table);
+    }
+
+    /// The last lines: the sums, and what is not shown.
+    fn end(&self, opened: &OpenedStore, retention: Retention) {
+        if self.out.json {
+            if self.args.observed {
+                let Observed { runs, overlapped, overwrote } = self.observed;
+                self.out.object(&json!({
+                    "v": 1, "kind": "observed-sum", "runs": runs, "overlapped": overlapped, "overwrote_newer": overwrote,
+                }));
+            }
+            return;
+        }
+        let kept = retention.age;
+        if self.is_empty() {
+            let chosen = &opened.chosen;
+            let all = matches!(self.asked.about, About::Everything) && self.args.is_unfiltered();
+            let nothing = if all { say::nothing } else { say::nothing_like_that };
+            out::line(&nothing(&chosen.shown, scope(chosen)));
+        } else if self.args.observed {
+            let Observed { runs, overlapped, overwrote } = self.observed;
+            out::line(&say::observed(runs, overlapped, overwrote));
+        } else {
+            out::line(&self.counted());
+        }
+        let kept_for = || kept.map_or_else(say::kept_for_good, |age| say::kept_for(HumanDuration(age)));
+        if self.rest > 0 {
+            let more = if self.rest >= COUNTED { say::at_least(COUNTED) } else { self.rest.to_string() };
+            out::line(&say::rest(more, self.shown.saturating_mul(10), kept_for()));
+        } else if self.args.since.is_some_and(|since| kept.is_some_and(|age| ago(since) > age)) {
+            out::line(&kept_for());
+        }
+    }
+
+    /// "12 ok, 3 skipped, 1 failed, 525597 dropped"
+    fn counted(&self) -> String {
+        let order = words();
+        let place = |word: &str| order.iter().position(|known| *known == word).unwrap_or(order.len());
+        let mut counts: Vec<_> = self.counts.iter().collect();
+        counts.sort_by_key(|(word, _)| place(word));
+        counts.into_iter().map(|(word, count)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+    }
 }
 
-/// "12 ok, 3 skipped, 1 failed, 525597 dropped"
-fn counted(lines: &[Line]) -> String {
-    let number = |line: &Line| match line {
-        Line::Item(_) | Line::Run(_) => 1,
-        Line::Dropped(dropped) => dropped.range.count,
-    };
-    let count =
-        |word: &str| lines.iter().filter(|line| line.word() == word).map(number).fold(0, u64::saturating_add);
-    let counts = WORDS.into_iter().map(|word| (count(word), word)).filter(|(count, _)| *count > 0);
-    counts.map(|(count, word)| format!("{count} {word}")).collect::<Vec<_>>().join(", ")
+/// Whether `--only` with this word shows a record.
+fn is_called(entry: &LogEntry, word: &str, only: &str) -> bool {
+    word == only || entry.line.event() == Some(LogEvent::Done) && only == ItemState::Ok.word()
 }
 
-fn dropped_cells(dropped: &DroppedOfJob) -> Vec<String> {
-    let DroppedRange { last, count, why, .. } = dropped.range;
-    let outcome = format!("{DROPPED} ({count} {})", why.word());
-    let mut cells =
-        vec![dropped.slots(), dropped.job.to_string(), "-".into(), outcome, times::ago(&utc(last))];
-    cells.resize(11, "-".into());
-    cells
+/// Whether the key of a record says too little for a line.
+fn is_told_by_body(entry: &LogEntry) -> bool {
+    matches!(entry.line.event(), Some(LogEvent::Refused | LogEvent::Dropped))
 }
 
-fn cells(row: &ItemRow) -> Vec<String> {
-    let Entry { subject, job, ending, claim, attempt, steps, .. } = &row.entry;
-    let dash = || "-".to_owned();
-    let item = match subject {
-        Subject::Key(key) => key.clone(),
-        Subject::Slot { id, .. } => item_args::with_local_time(subject, id),
-        Subject::Latest(_) => "(cooldown)".into(),
-    };
-    let took =
-        ending.as_ref().map_or_else(dash, |e| HumanDuration(Duration::from_millis(e.took_ms)).to_string());
-    vec![
-        item,
-        job.to_string(),
-        claim.lease.to_string(),
-        row.reason()
-            .map_or_else(|| row.state.word().into(), |reason| format!("{} ({reason})", row.state.word())),
-        times::ago(row.when()),
-        took,
-        ending.as_ref().and_then(|e| e.exit).map_or_else(dash, |exit| exit.to_string()),
-        format!("{}/{}", claim.holder.host, claim.holder.pid),
-        claim.token.to_string(),
-        attempt.to_string(),
-        steps.len().to_string(),
-    ]
-}
-
-/// For `--json`.
-pub fn object(row: &ItemRow) -> Value {
-    let Entry { subject, job, ending, claim, attempt, failures, steps, .. } = &row.entry;
-    let (kind, item) = match subject {
-        Subject::Key(key) => ("key", key.as_str()),
-        Subject::Slot { id, .. } => ("slot", id.as_str()),
-        Subject::Latest(job) => ("cooldown", job.as_str()),
-    };
-    json!({
-        "v": 1, "kind": kind, "item": item, "job": job.as_str(), "outcome": row.state.word(),
-        "reason": row.reason(), "time": row.when(),
-        "exit": ending.as_ref().and_then(|e| e.exit),
-        "duration_s": ending.as_ref().map(|e| Duration::from_millis(e.took_ms).as_secs_f64()),
-        "said": ending.as_ref().map(Ending::told).filter(|said| !said.is_empty()),
-        "lease": claim.lease.as_str(), "token": claim.token.get(), "run_id": claim.holder.run,
-        "holder": format!("{}/{}", claim.holder.host, claim.holder.pid),
-        "attempt": attempt, "failures": failures,
-        "steps": steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(),
-    })
+/// How long ago a time is.
+fn ago(since: Duration) -> Duration {
+    clock::wall().saturating_sub(since)
 }

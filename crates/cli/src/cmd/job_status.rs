@@ -14,9 +14,9 @@ use leasehold::stores::{Failure, Store};
 use leasehold_run::job_records::{self, ON_TIME};
 use leasehold_run::jobs::{IfBusy, Job};
 
-use super::past_runs::{PastRun, WINDOW};
+use super::history::{self, ItemRow, Line};
 use super::times::local_second;
-use super::{OpenedStore, history, item_args, store_failed, times};
+use super::{OpenedStore, item_args, store_failed, times};
 use crate::exit::Failed;
 use crate::messages::plan as say;
 
@@ -38,6 +38,8 @@ pub struct KnownJob {
     /// The slot that is running, or else the newest that has a record; and its outcome.
     pub last: Option<(Entry, ItemState)>,
     pub standing: JobStatus,
+    /// Its slots of the last time, the oldest first.
+    pub rows: Vec<ItemRow>,
 }
 
 /// The standing of a job.
@@ -61,7 +63,7 @@ pub enum JobStatus {
     /// Its newest slot has this outcome, which is bad.
     Ended(ItemState),
     /// Slots are due, and its last run could not fence its targets; for how long it is overdue, if it is.
-    NotFenced(Box<PastRun>, Option<(Duration, u64)>),
+    NotFenced(Box<Line>, Option<(Duration, u64)>),
     /// How long the oldest slot that was not started has been due, and how many such slots there are.
     Overdue(Duration, u64),
     /// The newest slot went well; how many before it have a bad outcome.
@@ -71,7 +73,7 @@ pub enum JobStatus {
 
 impl JobStatus {
     /// The run that could not fence its targets, if that is the standing.
-    pub fn not_fenced(&self) -> Option<&PastRun> {
+    pub fn not_fenced(&self) -> Option<&Line> {
         match self {
             Self::NotFenced(run, _) => Some(run),
             _ => None,
@@ -94,7 +96,7 @@ impl JobStatus {
             Self::Running(by) => say::running(by),
             Self::Ended(state) => say::last_slot(state.word(), job),
             Self::NotFenced(run, late) => {
-                let PastRun { lease, token, .. } = &**run;
+                let (lease, token) = (&run.lease, run.token.unwrap_or(0));
                 let lease = if lease == job { String::new() } else { format!("{lease}, ") };
                 let late = late.map_or_else(say::not_run, |(late, _)| say::late(HumanDuration(late)));
                 say::not_fenced(late, run.ago(), lease, token, job)
@@ -126,11 +128,11 @@ pub fn stood(
     let (entries, _) = job_records::recorded(store, name, from, i64::MAX).map_err(failed)?;
     let entries: Vec<Entry> = entries.into_iter().map(|(entry, _)| entry).collect();
     let entries = job_records::told(entries, job_record.as_slice());
-    let mut states = Vec::new();
-    for entry in &entries {
-        states.push(history::state(store, entry).map_err(failed)?);
+    let mut rows = Vec::new();
+    for entry in entries {
+        rows.push(ItemRow { state: history::state(store, &entry).map_err(failed)?, entry });
     }
-    let recorded: Vec<(&Entry, ItemState)> = entries.iter().zip(states).collect();
+    let recorded: Vec<(&Entry, ItemState)> = rows.iter().map(|row| (&row.entry, row.state)).collect();
     // Newer slots may have been skipped because of the one that is running.
     let running = recorded.iter().rev().find(|(_, state)| *state == ItemState::Started);
     let last = running.or(recorded.last()).map(|(entry, state)| ((*entry).clone(), *state));
@@ -142,21 +144,24 @@ pub fn stood(
     );
     if let (true, Some(job), Some(job_record)) = (may_be, job, job_record.as_ref())
         && let Some(late) = not_started(job, job_record, &recorded, now)
-        && let Some(run) = not_fenced(store, job, &entries).map_err(failed)?
+        && let Some(run) = not_fenced(store, job, &rows).map_err(failed)?
     {
         standing = JobStatus::NotFenced(Box::new(run), overdue(job, late));
     }
-    Ok(KnownJob { job_record, last, standing })
+    Ok(KnownJob { job_record, last, standing, rows })
 }
 
 /// The job's newest run, if that could not fence its targets.
-fn not_fenced(store: &mut dyn Store, job: &Job, entries: &[Entry]) -> Result<Option<PastRun>, Failure> {
-    let (last, _) = newest(store, Scope::Job(&job.name), Window::last(WINDOW), 1, |entry| {
+fn not_fenced(store: &mut dyn Store, job: &Job, rows: &[ItemRow]) -> Result<Option<Line>, Failure> {
+    let (last, _) = newest(store, Scope::Job(&job.name), Window::all(), 1, |entry| {
         entry.line.event().is_some_and(|event| event.is_run() || event == LogEvent::Unsealed)
     })?;
-    let unsealed = last.into_iter().find(|entry| entry.line.event() == Some(LogEvent::Unsealed));
-    let run = unsealed.map(PastRun::of);
-    Ok(run.filter(|run| !entries.iter().any(|entry| run.is_before(entry))))
+    let Some(mut last) = last.into_iter().find(|entry| entry.line.event() == Some(LogEvent::Unsealed)) else {
+        return Ok(None);
+    };
+    last.fill(store)?;
+    let run = Line::of(last, &[]);
+    Ok(Some(run).filter(|run| !rows.iter().any(|row| run.is_before(row))))
 }
 
 fn standing(

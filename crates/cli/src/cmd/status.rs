@@ -85,13 +85,17 @@ impl LeaseRow {
 
 /// Shows it once, or every second.
 pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Failed> {
-    let only = args.name.as_deref().map(super::name).transpose()?;
+    let below = args.name.as_deref().filter(|name| name.ends_with('/'));
+    let only = args.name.as_deref().filter(|_| below.is_none()).map(super::name).transpose()?;
+    // A prefix is checked like a name.
+    below.map(|prefix| super::name(prefix.trim_end_matches('/'))).transpose()?;
+    let which = Which { only: only.as_ref(), below, held: args.held };
     let mut opened = super::open(flags, &[])?;
     let timer = Timer::new().map_err(system)?;
     // A failure of the store is shown once, until it answers again.
     let (mut answered, mut failing) = (false, false);
     loop {
-        let found = rows(opened.store.as_mut(), &opened.chosen, only.as_ref());
+        let found = rows(opened.store.as_mut(), &opened.chosen, which);
         let mut rows = match found {
             Ok(rows) => rows,
             // With --watch, go on until the store is back.
@@ -109,11 +113,12 @@ pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Faile
         if std::mem::take(&mut failing) {
             out.warn(&say::answered());
         }
-        if let (true, Some(lease)) = (rows.is_empty(), &only) {
+        if let (true, Some(lease), false) = (rows.is_empty(), &only, args.held) {
             rows.extend(vanished(lease, &opened));
         }
         if let (true, Some(lease), false) = (rows.is_empty(), &only, args.watch)
-            && !history::is_here(flags, lease.as_str())
+            && !args.held
+            && !history::is_known_here(flags, lease.as_str())
         {
             return Err(history::unheard_of(&mut opened, lease.as_str())?);
         }
@@ -123,7 +128,7 @@ pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Faile
         if screen {
             let _ = write!(std::io::stdout(), "\x1b[H\x1b[2J");
         }
-        let read = show(&rows, &opened, only.as_ref(), out);
+        let read = show(&rows, &opened, which, out);
         if !args.watch || !read {
             return Ok(exit::OK);
         }
@@ -134,7 +139,7 @@ pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Faile
 /// Whether somebody holds this lease on the store in use.
 pub fn held(flags: &Everywhere, lease: &Name) -> Result<bool, Failed> {
     let mut opened = super::open(flags, &[])?;
-    let rows = rows(opened.store.as_mut(), &opened.chosen, Some(lease))?;
+    let rows = rows(opened.store.as_mut(), &opened.chosen, Which { only: Some(lease), below: None, held: false })?;
     Ok(rows.iter().any(|row| row.state.is_held()))
 }
 
@@ -147,24 +152,49 @@ fn tick(timer: &Timer) -> Result<(), Failed> {
     Ok(())
 }
 
-fn rows(store: &mut dyn Store, chosen: &Chosen, only: Option<&Name>) -> Result<Vec<LeaseRow>, Failed> {
+/// So many records are in memory at once.
+const PAGE: usize = 200;
+
+/// Which leases are shown.
+#[derive(Clone, Copy)]
+struct Which<'a> {
+    /// This one.
+    only: Option<&'a Name>,
+    /// Those whose names start with this.
+    below: Option<&'a str>,
+    /// Those that are held.
+    held: bool,
+}
+
+fn rows(store: &mut dyn Store, chosen: &Chosen, which: Which<'_>) -> Result<Vec<LeaseRow>, Failed> {
     let failed = |failure| store_failed(&failure, chosen);
-    if let Some(lease) = only {
+    let shown = |row: &LeaseRow| !which.held || row.state.is_held();
+    if let Some(lease) = which.only {
         let stored = pollster::block_on(store.read(&lease_key(lease))).map_err(failed)?;
         let facts = store.facts();
-        return Ok(stored.iter().map(|s| row(lease.as_str(), s, &facts)).collect());
+        return Ok(stored.iter().map(|s| row(lease.as_str(), s, &facts)).filter(shown).collect());
     }
-    let mut found = Vec::new();
-    each_stored(store, LEASE_PREFIX, "", |key, stored| {
-        found.push((key, stored));
-        true
-    })
-    .map_err(failed)?;
-    // Only now: a store behind a network knows its facts after its first answer.
-    let facts = store.facts();
-    let shown =
-        |(key, stored): &(String, Stored)| row(key.strip_prefix(LEASE_PREFIX).unwrap_or(key), stored, &facts);
-    Ok(found.iter().map(shown).collect())
+    let prefix = format!("{LEASE_PREFIX}{}", which.below.unwrap_or_default());
+    let (mut found, mut page) = (Vec::new(), Vec::new());
+    let mut take = |page: &mut Vec<(String, Stored)>, facts: &StoreFacts| {
+        let name = |key: &str| key.strip_prefix(LEASE_PREFIX).unwrap_or(key).to_owned();
+        found.extend(page.drain(..).map(|(key, stored)| row(&name(&key), &stored, facts)).filter(shown));
+    };
+    let mut after = String::new();
+    loop {
+        each_stored(store, &prefix, &after, |key, stored| {
+            page.push((key, stored));
+            page.len() < PAGE
+        })
+        .map_err(failed)?;
+        // Only now: a store behind a network knows its facts after its first answer.
+        let (facts, full) = (store.facts(), page.len() == PAGE);
+        after = page.last().map(|(key, _)| key.clone()).unwrap_or_default();
+        take(&mut page, &facts);
+        if !full {
+            return Ok(found);
+        }
+    }
 }
 
 fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
@@ -200,16 +230,19 @@ fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
 }
 
 /// Whether anyone still reads it.
-fn show(rows: &[LeaseRow], opened: &OpenedStore, only: Option<&Name>, out: &Out) -> bool {
+fn show(rows: &[LeaseRow], opened: &OpenedStore, which: Which<'_>, out: &Out) -> bool {
     if out.json {
         return rows.iter().all(|row| out.object(&object(row)));
     }
     let chosen = &opened.chosen;
     if rows.is_empty() {
         let (store, scope) = (&chosen.shown, scope(chosen));
-        return out::line(
-            &only.map_or_else(|| say::no_leases(store, &scope), |lease| say::no_lease(lease, store, &scope)),
-        );
+        return out::line(&match which {
+            Which { held: true, .. } => say::none_held(store, &scope),
+            Which { only: Some(lease), .. } => say::no_lease(lease, store, &scope),
+            Which { below: Some(prefix), .. } => say::none_below(prefix, store, &scope),
+            _ => say::no_leases(store, &scope),
+        });
     }
     let named = std::io::stdout().is_terminal() || out.verbose;
     if named && !out::line(&say::store(&chosen.shown, scope(chosen))) {
@@ -234,7 +267,7 @@ fn show(rows: &[LeaseRow], opened: &OpenedStore, only: Option<&Name>, out: &Out)
 
 /// Whether a run would get this lease now; `None` if there is no such lease.
 pub fn sentence(opened: &mut OpenedStore, lease: &Name) -> Result<Option<String>, Failed> {
-    let rows = rows(opened.store.as_mut(), &opened.chosen, Some(lease))?;
+    let rows = rows(opened.store.as_mut(), &opened.chosen, Which { only: Some(lease), below: None, held: false })?;
     Ok(rows.first().map(|row| match (row.state, &row.holder, row.token) {
         (LeaseState::Held | LeaseState::Revoked, Some(holder), Some(token)) => {
             say::held(lease, holder, token, row.held.map(seconds).map(say::held_for).unwrap_or_default())

@@ -7,6 +7,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
 use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
+use leasehold_run::duration;
 
 use crate::messages::items;
 
@@ -114,6 +115,23 @@ pub fn typed(text: &str, now: Timestamp, zone: &TimeZone) -> Option<DateTime> {
         _ => day.parse::<Date>().ok()?,
     };
     Some(date.to_datetime(time_of_day(time)?))
+}
+
+/// A time as people type it, since 1970: so long ago, a time with its offset, or one of this machine's zone. A day is
+/// its first second.
+pub fn instant(text: &str) -> Result<Duration, String> {
+    let now = now();
+    let zone = here();
+    let shown = typed(text, now, &zone).or_else(|| typed(&format!("{text} 00:00"), now, &zone));
+    let at = match (text.parse::<Timestamp>(), shown) {
+        (Ok(at), _) => at,
+        (Err(_), Some(shown)) => zone.to_timestamp(shown).map_err(|e| e.to_string())?,
+        (Err(_), None) => {
+            let ago = duration::parse(text).map_err(|why| items::no_instant(why))?;
+            return Ok(clock::wall().saturating_sub(ago));
+        }
+    };
+    Ok(Duration::from_millis(u64::try_from(at.as_millisecond()).unwrap_or(0)))
 }
 
 fn time_of_day(text: &str) -> Option<Time> {

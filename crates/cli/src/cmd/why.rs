@@ -2,6 +2,7 @@
 
 mod around;
 mod item;
+mod log;
 
 use std::time::Duration;
 
@@ -13,18 +14,19 @@ use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::ledger::Subject;
 use leasehold::core::ledger::job_record::{DroppedRange, JobRecord};
 use leasehold::core::name::Name;
+use leasehold::ledger::key_of;
 use leasehold::messages::Explanation;
 use leasehold_run::jobs::{self, Job};
 use leasehold_run::schedule::SlotError;
 use serde_json::json;
 
-use super::history::{self, DroppedOfJob, ItemRow};
+use super::history::{self, About, Asked, ItemRow, Line};
 use super::job_status::{self, JobStatus, KnownJob, is_at};
-use super::past_runs::{self, PastRun};
-use super::{OpenedStore, daemon, item_args, status, times};
+use super::{OpenedStore, daemon, item_args, status, store_failed, times};
 use crate::args::{Everywhere, WhyArgs};
 use crate::exit::{self, Failed};
-use crate::messages::{items, why as say};
+use crate::config;
+use crate::messages::{history as history_say, items, why as say};
 use crate::out::{self, Out};
 
 /// Most items that are shown.
@@ -70,12 +72,14 @@ impl<'a> Question<'a> {
 
     /// Whether an item is what was asked about.
     fn is_about(&self, row: &ItemRow, asked: Option<&AskedTime>, job: Option<&Job>) -> bool {
-        if item_args::shown(&row.entry.subject) == self.whole {
+        let (shown, entry) = (item_args::shown(&row.entry.subject), &row.entry);
+        if shown == self.whole {
             return true;
         }
-        let then = asked.is_none_or(|asked| asked.second().is_some_and(|at| is_at(&row.entry, at)));
+        let then = asked.is_none_or(|asked| asked.second().is_some_and(|at| is_at(entry, at)));
         // A job with the name of this lease is another one than the jobs that run under the lease.
-        then && (row.is_about(self.name) || job.is_none() && row.is_under(self.name))
+        let under = job.is_none() && entry.claim.lease.as_str() == self.name;
+        then && (entry.job.as_str() == self.name || shown == self.name || under)
     }
 }
 
@@ -91,15 +95,18 @@ struct Known<'a> {
     users: Vec<&'a str>,
     /// The state of the leases that a run needs.
     leases: Vec<String>,
-    /// The newest items of this name, and how many more there are.
+    /// The newest items of this name, and whether there are more.
     rows: Vec<ItemRow>,
-    more: usize,
-    /// The runs that are kept, and the last one if no item is newer.
-    runs: &'a [PastRun],
-    last: Option<&'a PastRun>,
+    more: bool,
+    /// The last run if no item is newer; skips and refused writes after it.
+    last: Vec<Line>,
+    /// What is recorded around the time that was asked about.
+    around: Vec<Line>,
     /// Other slots of this name are recorded.
     slots: bool,
     stood: Option<&'a KnownJob>,
+    /// How long the run log is kept.
+    kept: Option<Duration>,
 }
 
 /// Explains.
@@ -116,23 +123,46 @@ pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> 
     question.time = understood.as_ref().map(|understood| understood.text.as_str());
     let asked = understood.as_ref().map(|time| asked(time, question.name, job, now)).transpose()?;
     let mut opened = super::open(flags, &[])?;
-    let mut rows = history::recorded(&mut opened)?.rows;
-    let mut runs = past_runs::runs(&mut opened, &rows)?.runs;
-    runs.retain(|run| run.is_about(question.name));
-    let last = last_run(&runs, &question, &rows, job);
-    let slots = rows.iter().any(|row| row.is_about(question.name) && row.is_slot());
-    rows.retain(|row| question.is_about(row, asked.as_ref(), job));
-    let more = newest(&mut rows);
+    let chosen = opened.chosen.clone();
+    let failed = |failure| store_failed(&failure, &chosen);
     let stood = match Name::new(question.name) {
         Ok(name) => Some(job_status::stood(&mut opened, &name, job, now)?),
         Err(_) => None,
     };
+    let store = opened.store.as_mut();
+    let mut found = Asked::of(store, Some(question.whole), &[]).map_err(failed)?;
+    if question.whole != question.name {
+        found.about = About::Name(question.name.into());
+    }
+    let log = log::Log::of(store, question.name, &found).map_err(failed)?;
+    let second = asked.as_ref().and_then(AskedTime::second);
+    let items = log.items(second).chain(second.into_iter().flat_map(|at| log.jobs.iter().map(move |job| history::slot(job, at))));
+    for subject in items.collect::<Vec<_>>() {
+        found.read_item(store, &subject).map_err(failed)?;
+    }
+    let mut rows = std::mem::take(&mut found.rows);
+    let known = |rows: &[ItemRow], row: &ItemRow| rows.iter().any(|other| other.entry.subject == row.entry.subject);
+    for row in stood.iter().flat_map(|stood| &stood.rows) {
+        if !known(&rows, row) {
+            rows.push(row.clone());
+        }
+    }
+    let slots = rows.iter().any(|row| row.entry.job.as_str() == question.name && matches!(row.entry.subject, Subject::Slot { .. }));
+    rows.retain(|row| question.is_about(row, asked.as_ref(), job));
+    let last = if asked.is_none() { log.last(&rows) } else { Vec::new() };
+    let more = newest(&mut rows) || log.more;
+    let unscheduled = rows.is_empty() && job.is_none() && stood.as_ref().is_none_or(|stood| stood.job_record.is_none());
+    let around = match second.filter(|_| unscheduled) {
+        Some(at) => log.around(store, at).map_err(failed)?,
+        None => Vec::new(),
+    };
     let users = jobs.iter().filter(|job| needs(job, question.name)).map(|j| j.name.as_str()).collect();
     let leases = leases(&mut opened, question.name, job)?;
-    let (asked, runs, stood) = (asked.as_ref(), &runs[..], stood.as_ref());
-    let question = &question;
-    let known = Known { question, taken, asked, job, users, leases, rows, more, runs, last, slots, stood };
-    if known.is_nothing() {
+    let any = found.is_known() || !log.lines.is_empty() || !around.is_empty();
+    let (asked, stood, question) = (asked.as_ref(), stood.as_ref(), &question);
+    let kept = config::retention(flags).age;
+    let known = Known { question, taken, asked, job, users, leases, rows, more, last, around, slots, stood, kept };
+    if !any && known.is_nothing() {
         return Err(history::unheard_of(&mut opened, question.whole)?);
     }
     if out.json {
@@ -145,7 +175,7 @@ pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> 
 
 impl Known<'_> {
     fn is_nothing(&self) -> bool {
-        let recorded = !self.rows.is_empty() || !self.runs.is_empty() || self.job_record().is_some();
+        let recorded = !self.rows.is_empty() || self.job_record().is_some();
         !recorded && self.job.is_none() && self.users.is_empty() && self.leases.is_empty()
     }
 
@@ -153,11 +183,11 @@ impl Known<'_> {
         self.stood.and_then(|stood| stood.job_record.as_ref())
     }
 
-    /// The last run, and whether it could not fence its targets.
-    fn last(&self) -> (Option<&PastRun>, bool) {
+    /// The last runs, and whether the last could not fence its targets.
+    fn last(&self) -> (Vec<&Line>, bool) {
         let not_fenced = self.stood.and_then(|stood| stood.standing.not_fenced());
         let shown = not_fenced.filter(|_| self.asked.is_none() || self.rows.is_empty());
-        (shown.or(self.last), not_fenced.is_some())
+        (shown.map_or_else(|| self.last.iter().collect(), |run| vec![run]), not_fenced.is_some())
     }
 
     fn range(&self) -> Option<&DroppedRange> {
@@ -167,16 +197,6 @@ impl Known<'_> {
             Some(_) => None,
             None => job_record.dropped.last(),
         }
-    }
-
-    /// The time that was asked about, if no schedule is known. Then only the runs that are kept can answer.
-    fn unscheduled(&self) -> Option<i64> {
-        let unscheduled = self.rows.is_empty() && self.job_record().is_none() && self.job.is_none();
-        self.asked.filter(|_| unscheduled).and_then(AskedTime::second)
-    }
-
-    fn around(&self) -> &[PastRun] {
-        self.unscheduled().map_or(&[], |at| around::around(self.runs, at))
     }
 
     fn tell(&self, now: Timestamp) {
@@ -197,17 +217,19 @@ impl Known<'_> {
             out::line(&sentence);
         }
         let (last, not_fenced) = self.last();
-        last.into_iter().for_each(|run| ran_last(run, job.filter(|_| not_fenced)));
+        last.iter().for_each(|run| ran_last(run, job.filter(|_| not_fenced)));
         rows.iter().for_each(|row| item::tell(row, *job));
-        if *more > 0 {
-            out::line(&say::more(more, name));
+        if *more && asked.is_none() && rows.len() >= MOST {
+            out::line(&say::more(name));
         }
-        for run in self.around() {
+        for run in &self.around {
             out::line(&run.told_with_its_time());
         }
         match (asked, self.range()) {
             (None, Some(range)) => out::line(&say::dropped_last(name, job_status::dropped(range))),
-            (None, None) if rows.is_empty() && last.is_none() => out::line(&nothing(name, job_record, *job)),
+            (None, None) if rows.is_empty() && last.is_empty() => {
+                out::line(&nothing(name, job_record, *job, kept_for(self.kept)))
+            }
             (Some(asked), range) if rows.is_empty() => out::line(&self.not_recorded(asked, range, now)),
             _ => true,
         };
@@ -230,15 +252,13 @@ impl Known<'_> {
             (_, Some(_)) if at > now.as_second() => say::due(slot, within(at, now)),
             (Some(_), Some(_)) => say::not_started(slot, within(at, now), name),
             (None, Some(_)) => say::not_loaded_then(slot),
-            (None, None) => around::reach(name, time, at, self.runs.first(), self.slots),
+            (None, None) => around::reach(name, time, at, !self.around.is_empty(), self.slots, self.kept),
         }
     }
 
     fn objects(&self, out: &Out) {
         let (job_record, range) = (self.job_record(), self.range());
-        let dropped = job_record
-            .zip(range)
-            .map(|(job_record, range)| DroppedOfJob { job: job_record.job.clone(), range: *range });
+        let dropped = job_record.zip(range).map(|(job_record, range)| Line::of_range(&job_record.job, range));
         let job = job_record.zip(self.stood).map(|(job_record, stood)| {
             json!({
                 "v": 1, "kind": "job", "job": job_record.job.as_str(), "schedule": job_record.schedule,
@@ -246,14 +266,14 @@ impl Known<'_> {
                 "paused": job_record.paused.as_ref().map(|paused| json!({"by": paused.by, "since": paused.at})),
             })
         });
-        let runs = self.last().0.into_iter().chain(self.around()).map(PastRun::object);
-        let rows = self.rows.iter().map(history::object).chain(runs);
+        let runs = self.last().0.into_iter().chain(&self.around).map(Line::object);
+        let rows = self.rows.iter().map(|row| Line::of_item(row).object()).chain(runs);
         rows.chain(dropped.map(|dropped| dropped.object())).chain(job).all(|object| out.object(&object));
     }
 }
 
 /// The last run; and the targets of its job, if it could not fence them.
-fn ran_last(run: &PastRun, not_fenced: Option<&Job>) {
+fn ran_last(run: &Line, not_fenced: Option<&Job>) {
     out::line(&run.sentence());
     if let Some(Job { name, dir, fence, .. }) = not_fenced {
         let targets: Vec<_> = fence.iter().map(|target| shown(target)).collect();
@@ -261,26 +281,18 @@ fn ran_last(run: &PastRun, not_fenced: Option<&Job>) {
     }
 }
 
-/// Keeps the newest items, the newest first; how many others there were.
-fn newest(rows: &mut Vec<ItemRow>) -> usize {
+/// Keeps the newest items, the newest first; whether there were others.
+fn newest(rows: &mut Vec<ItemRow>) -> bool {
     // The sort keeps this order within a second.
-    rows.reverse();
-    rows.sort_by(|a, b| b.when().cmp(a.when()));
-    let more = rows.len().saturating_sub(MOST);
+    rows.sort_by(|a, b| (b.when(), key_of(&b.entry.subject)).cmp(&(a.when(), key_of(&a.entry.subject))));
+    let more = rows.len() > MOST;
     rows.truncate(MOST);
     more
 }
 
-/// The last run of the lease or job, if no item was run since; none where one slot was asked about.
-fn last_run<'a>(
-    runs: &'a [PastRun],
-    question: &Question<'_>,
-    rows: &[ItemRow],
-    job: Option<&Job>,
-) -> Option<&'a PastRun> {
-    let last = runs.last().filter(|_| question.time.is_none())?;
-    let mut since = rows.iter().filter(|row| question.is_about(row, None, job));
-    (!since.any(|row| last.is_before(&row.entry))).then_some(last)
+/// "records are kept for 90d"
+fn kept_for(kept: Option<Duration>) -> String {
+    kept.map_or_else(history_say::kept_for_good, |age| history_say::kept_for(HumanDuration(age)))
 }
 
 fn needs(job: &Job, lease: &str) -> bool {
@@ -407,10 +419,10 @@ fn within(second: i64, now: Timestamp) -> String {
     if seconds >= 0 { say::in_time(time) } else { items::ago(time) }
 }
 
-fn nothing(name: &str, job_record: Option<&JobRecord>, job: Option<&Job>) -> String {
+fn nothing(name: &str, job_record: Option<&JobRecord>, job: Option<&Job>, kept: String) -> String {
     match (job_record, job) {
         (Some(_), _) => say::no_slots_yet(name),
         (None, Some(_)) => say::not_loaded(name),
-        (None, None) => say::no_run(name),
+        (None, None) => say::no_run(name, kept),
     }
 }

@@ -54,6 +54,8 @@ notes! {
     slot_no_time() "that is not a time with an offset from UTC";
     slot_interval() "the interval is a whole number of seconds";
     slot_fraction() "a slot is a whole second";
+    /// A time that is neither; the reason is about a duration.
+    no_instant(why) "{why}; or write a time, as 03:00, \"yesterday 03:00\", 2026-11-16 or 2026-11-16T05:45Z";
     slot_leap() "a minute has the seconds 0 to 59";
 }
 

@@ -15,6 +15,8 @@ notes! {
     store(store, scope) "store: {store}{scope}";
     no_leases(store, scope) "no leases on {store} yet{scope}";
     no_lease(lease, store, scope) "no lease {lease} on {store} yet{scope}";
+    none_held(store, scope) "no lease is held on {store} now{scope}";
+    none_below(prefix, store, scope) "no lease below {prefix} on {store} yet{scope}";
     /// In the table: somebody broke the lease, and its holder has not stopped yet.
     asked_to_stop() "asked to stop";
     /// Under the table, for each lease that cannot be used.

@@ -18,7 +18,7 @@ notes! {
     /// A time without an offset, as it was understood.
     taken_as(text, time) "{text} is taken as {time}";
     users(lease, jobs) "jobs here that need {lease}: {jobs}.";
-    more(count, name) "and {count} more: leasehold history {name}";
+    more(name) "and older ones: leasehold history {name}";
     targets(job, dir, targets) "targets of {job}, as seen from {dir}: {targets}.";
     slot(job, time) "{job}@{time}";
 
@@ -52,18 +52,16 @@ notes! {
         "nothing of {job} is recorded: no daemon and no tick has loaded the job on this store yet. Only slots that \
          become due after the first load are run. Start one: leasehold daemon, or `leasehold tick` from cron.";
     no_slots_yet(job) "no slot of {job} is recorded yet, and none was dropped.";
-    no_run(name)
-        "no run of {name} is recorded: a run that found the lease held leaves no record, nor does one with --no-history";
+    no_run(name, kept)
+        "no run of {name} is recorded: {kept}, and a run with --no-history leaves no record";
 
     no_slots(name) "{name} has no recorded slots, so a run is not tied to a time.";
     no_such_slot(name, time) "no run of {name} with --slot {time} is recorded.";
-    none_kept(name, time) "Whether {name} ran at {time} is not known: none of its runs is kept.";
-    kept_later(name, time, most, oldest)
-        "Whether {name} ran at {time} is not known: at most {most} runs are kept, and the oldest of them ended at \
-         {oldest}.";
-    kept(name, oldest, time) "Runs of {name} are kept since {oldest}, and there is no other around {time}.";
-    not_kept() "A run that found the lease held leaves no record, nor does one with --no-history.";
-    keep_slots() "To have a record for each time, write a job in leasehold.toml.";
+    none_kept(name, time, kept)
+        "Nothing of {name} is recorded around {time}: {kept}, and a run with --no-history leaves no record.";
+    too_old(name, time, kept) "Whether {name} ran at {time} is not known: {kept}.";
+    nearest(name, time) "These are the records of {name} nearest to {time}.";
+    keep_slots() "To have a record for each time, also if nothing was started then, write a job in leasehold.toml.";
 
     /// One key or slot; `next` says what follows.
     item(item, outcome, by, took, exit, attempt, next) "{item}: {outcome}, by {by}{took}{exit}{attempt}; {next}.";
@@ -99,6 +97,11 @@ notes! {
     /// A run without a key or a slot, at a time.
     past_run(lease, job, outcome, holder, token, time, took)
         "{lease}{job}: {outcome}, by {holder} (token {token}), ended at {time}{took}.";
+    past_skip(lease, job, holder, time, why) "{lease}{job}: {holder} skipped its run at {time}: {why}.";
+    last_skipped(lease, job, holder, ago, why) "the last run of {lease}{job} was skipped, by {holder} {ago}: {why}.";
+    skipped_held(reason, holder, token) "{reason}, {holder} held the lease (token {token})";
+    refused(lease, token, target, fence, when) "{target} refused a write of {lease} with token {token}{fence}, {when}.";
+    fence_has(token) ": it has token {token} already";
     of_job(job) " ({job})";
     run_after(time) ", after {time}";
     last_unknown(lease, job, holder, token, ago)

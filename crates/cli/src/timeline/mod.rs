@@ -111,12 +111,13 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 /// What the store has about this.
 fn read(opened: &mut OpenedStore, args: &HistoryArgs) -> Result<Timeline, Failed> {
     let now = clock::wall();
-    let since = now.saturating_sub(args.since.unwrap_or(WINDOW));
     // The clocks of other machines may be ahead.
-    let until = Window::last(WINDOW).until;
+    let until = args.until.unwrap_or(Window::last(WINDOW).until);
+    let since = args.since.unwrap_or(until.min(now).saturating_sub(WINDOW));
     let (entries, cut) = entries(opened, args.name.as_deref(), Window { since, until })
         .map_err(|failure| store_failed(&failure, &opened.chosen))?;
-    let until = entries.iter().map(|entry| entry.line.at).max().map_or(now, |newest| newest.max(now));
+    let newest = entries.iter().map(|entry| entry.line.at).max();
+    let until = args.until.unwrap_or_else(|| newest.map_or(now, |newest| newest.max(now)));
     let mut timeline = Timeline::new(entries, Window { since, until }, times::here(), &args.only);
     timeline.cut = cut;
     Ok(timeline)

@@ -27,7 +27,7 @@ fn killed(world: &World, nth: u32) -> Option<()> {
 }
 
 fn recorded(world: &World) -> Vec<String> {
-    let history = world.run(&["--json", "history", "order-7"]);
+    let history = world.run(&["--json", "why", "order-7"]);
     // 64: it was killed before anything was recorded.
     assert!([0, 64].contains(&history.code), "{history:#?}");
     let history = history.out;

@@ -163,11 +163,13 @@ fn a_damaged_database_is_left_as_it_is() {
     fs::write(&db, "").unwrap();
     refuses(&world, 78, "is empty");
     fs::write(&db, vec![b'x'; keep.len()]).unwrap();
+    let log = fs::read(world.state().join("leases.db-wal")).unwrap();
+    // The newest pages are in the log.
+    refuses(&world, 78, "damaged");
+    fs::write(world.state().join("leases.db-wal"), "").unwrap();
     refuses(&world, 78, "is not a database");
     let mut other = keep.clone();
     other[68..72].copy_from_slice(b"Oops");
-    let log = fs::read(world.state().join("leases.db-wal")).unwrap();
-    fs::write(world.state().join("leases.db-wal"), "").unwrap();
     fs::write(&db, other).unwrap();
     refuses(&world, 78, "database of another program");
     fs::write(&db, &keep).unwrap();

@@ -11,6 +11,7 @@ use leasehold::core::ledger::Entry;
 use leasehold::core::ledger::job_record::JobRecord;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
+use leasehold::core::run_log::LogRecord;
 use leasehold::ledger::key_of;
 use leasehold::random;
 use leasehold::stores::{Cas, Store};
@@ -69,6 +70,11 @@ fn again(key: &str, body: &str) -> Option<String> {
             .map_or_else(|e| why(&e).into(), |job_record| job_record.encode()),
         "gates" => {
             FenceRecord::decode(body.as_bytes()).map_or_else(|e| why(&e).into(), |fence| fence.encode())
+        }
+        "log" => {
+            let record = LogRecord::decode(body.as_bytes()).unwrap_or_else(|e| panic!("{key}: {e:?}: {body}"));
+            assert_eq!(record.key(), key);
+            record.encode()
         }
         "examined" | "probe" => return None,
         _ => panic!("a kind of record that nobody reads here: {key}"),
@@ -141,7 +147,7 @@ fn used(world: &World, store: &str, scheme: &str) {
         says(&["status", "--json"], &format!("\"{lease}\""));
     }
     for item in ["key-ok", "key-failed", "key by hand", "key-again", "key-unknown", "key-steps"] {
-        says(&["history", "--json"], &format!("\"{item}\""));
+        says(&["history", "--json", item], &format!("\"{item}\""));
     }
     says(&["history", "often"], "dropped (");
     says(&["history", "busy"], "skipped (overlap)");

@@ -126,7 +126,7 @@ fn whatever_the_record_says_it_is_run() {
         )
     };
     run(&["--observe"], "exit 3").is(3, "");
-    assert_eq!(world.run(&["--json", "history", "k"]).quiet().json()["outcome"], "failed");
+    assert_eq!(world.run(&["--json", "why", "k"]).quiet().first()["outcome"], "failed");
     run(&["--observe"], "touch ran").is(0, "observe.would_not_run").names(&["(quarantined, 79)"]);
     assert!(world.path("ran").exists());
     run(&[], "touch again").is(79, "");

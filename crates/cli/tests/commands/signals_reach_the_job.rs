@@ -122,7 +122,7 @@ fn a_command_that_dies_of_a_signal_is_recorded_as_killed() {
         assert_eq!(run.line(), "here");
         run.signal(signal);
         assert_eq!(run.ended().code, code, "{signal:?} {script}");
-        let history = world.run(&["--json", "history", "k"]).json();
+        let history = world.run(&["--json", "history", "k"]).first();
         assert_eq!(
             (&history["outcome"], &history["exit"]),
             (&outcome.into(), &code.into()),

@@ -92,12 +92,13 @@ fn history_has_the_slots_that_nobody_ran() {
         "first": midnight(4), "last": midnight(1), "time": midnight(1),
     });
     assert_eq!(only, expected);
-    // The oldest first; by the newest of a range.
+    // The newest first.
     let all = objects(&world.run(&["--json", "history", "nightly"]).quiet().out);
-    assert_eq!(all.iter().map(|row| &row["outcome"]).collect::<Vec<_>>(), ["dropped", "ok"]);
+    assert_eq!(all.iter().map(|row| &row["outcome"]).collect::<Vec<_>>(), ["ok", "dropped"]);
     world.run(&["--json", "history", "--only", "dropped", "other"]).is(64, "").names(&["unknown_name"]);
-    assert_eq!(world.run(&["--json", "history", "--only", "dropped", "--since", "23h"]).quiet().out, "");
-    world.run(&["--json", "history", "--only", "dropped", "--since", "3d"]).quiet().json();
+    // By when they were dropped, not by when they were due.
+    world.run(&["--json", "history", "--only", "dropped", "--since", "1h"]).quiet().json();
+    assert_eq!(world.run(&["--json", "history", "--only", "dropped", "--until", "1h"]).quiet().out, "");
     world.run(&["history", "--only", "droped"]).is(64, "").names(&["did you mean dropped?"]);
 }
 
@@ -197,7 +198,10 @@ fn a_settled_slot_is_tried_again_when_somebody_says_so() {
         "once, and nothing else"
     );
     world.run(&["retry", &key]).is(0, "retry.left").names(&["it is done"]);
-    let row = world.run(&["--json", "history", "nightly"]).quiet().json();
+    let tries = world.run(&["--json", "history", "nightly"]).quiet().objects();
+    let tries: Vec<_> = tries.iter().map(|row| row["outcome"].as_str().unwrap()).collect();
+    assert_eq!(tries, ["ok", "retry", "failed"]);
+    let row = world.run(&["--json", "history", "nightly"]).quiet().first();
     assert_eq!((&row["outcome"], &row["attempt"]), (&"ok".into(), &2.into()), "{row}");
     world.run(&["retry", &format!("nightly@{}", midnight(4))]).is(64, "retry.no_record");
 }

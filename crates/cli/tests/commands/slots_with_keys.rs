@@ -23,7 +23,8 @@ fn done(world: &World) -> String {
 }
 
 fn item(world: &World, name: &str) -> Value {
-    world.run(&["--json", "history", name]).is(0, "").json()
+    let slot = ["--json", "why", "site", name];
+    world.run(if name.contains('T') { &slot } else { &["--json", "why", name] }).is(0, "").first()
 }
 
 fn outcomes(world: &World) -> [Value; 2] {
@@ -193,7 +194,7 @@ fn a_store_that_does_not_answer_for_the_key_runs_nothing() {
     assert!(strike.struck(), "{ended:#?}");
     ended.is(69, "").names(&["Nothing was run"]);
     assert_eq!(done(&world), "");
-    let history = world.run(&["--store", &url, "--json", "history", &job]).is(0, "").json();
+    let history = world.run(&["--store", &url, "--json", "why", &job]).is(0, "").first();
     assert_eq!(history["outcome"], "failed");
     assert_eq!(history["said"], format!("{key}: the store did not answer"));
     run(&through).is(0, "");
@@ -217,10 +218,11 @@ fn a_slot_stays_open_with_its_key() {
         .is(0, "items.unrecorded_perhaps")
         .names(&[format!("outcome of {key} "), format!("outcome of {job}@")]);
     assert!(strikes[0].struck());
-    let history = world.run(&["--store", &url, "--json", "history"]).out;
-    let open =
-        |name: &str| history.lines().any(|line| line.contains(name) && !line.contains(r#""outcome":"ok""#));
-    assert!(open(&job) && open(&key), "{history}");
+    let outcome = |name: &str| {
+        let item = world.run(&["--store", &url, "--json", "why", name]).first();
+        item["outcome"].as_str().unwrap().to_owned()
+    };
+    assert!(outcome(&format!("{job}@{FIRST}")) != "ok" && outcome(&key) != "ok");
 }
 
 /// A run that dies at each of its syncs: the next ones converge, and the other side, which knows keys, does it once.
@@ -247,7 +249,7 @@ fn killed_at_every_sync() {
         kills += 1;
         let asked = || fs::read_to_string(world.path("asked")).map_or(0, |text| text.lines().count());
         let before = asked();
-        let key_is_done = world.run(&["--json", "history", "k"]).out.contains("\"ok\"");
+        let key_is_done = world.run(&["--json", "why", "k"]).out.contains("\"ok\"");
         until("it is done", || {
             let ended = world.run(&command);
             (ended.code == 0 && !ended.err.contains("held by")).then_some(())

@@ -14,7 +14,7 @@ fn once(world: &World, flags: &[&str], script: &str) -> Ended {
 }
 
 fn item(world: &World) -> Value {
-    world.run(&["--json", "history", "k"]).is(0, "").json()
+    world.run(&["--json", "why", "k"]).is(0, "").first()
 }
 
 #[test]
@@ -46,8 +46,13 @@ fn with_a_slot_and_with_a_cooldown() {
         let command = [&["run", "site", "--tail"], flags, &["--", "sh", "-c", "echo no; exit 1"]].concat();
         world.run(&command).is(1, "");
     }
-    let all = world.run(&["--json", "history"]).is(0, "").out;
-    assert_eq!(all.matches("\"said\":\"no\"").count(), 3, "{all}");
+    // By the records of their items, and by the run log.
+    for (name, most) in [("k", 1), ("site", 2)] {
+        for command in ["why", "history"] {
+            let all = world.run(&["--json", command, name]).is(0, "").out;
+            assert_eq!(all.matches("\"said\":\"no\"").count(), most, "{command}: {all}");
+        }
+    }
 }
 
 /// As it was printed, whatever it is.

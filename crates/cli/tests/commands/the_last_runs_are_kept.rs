@@ -1,10 +1,16 @@
-//! How the last runs of a lease ended is in its record, and `history` and `why` tell it.
+//! What `history` and `why` tell of runs: each one, each skip and each refused write, the newest first.
 
 use std::time::Duration;
 
-use crate::world::{World, kill, pause, until};
-use leasehold::core::ids::WriteId;
+use crate::world::{World, binary, kill, pause, until};
+use leasehold::clock;
+use leasehold::core::ids::Token;
+use leasehold::core::name::Name;
+use leasehold::core::run_log::{LogEvent, LogId, LogRecord};
+use leasehold::host;
+use leasehold::run_log::creation;
 use leasehold::stores::Cas;
+use leasehold_testkit::messages::says;
 use pollster::block_on;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -52,22 +58,37 @@ impl Site {
     }
 
     /// Runs it as soon as the lease is free.
-    fn runs_next(&self, lease: &str) {
+    fn run_as_soon_as_free(&self, lease: &str) {
         until("the lease is free", || self.run(&["run", lease, "--", "true"]).err.is_empty().then_some(()));
     }
 
-    /// What the lease's record says, and the same with another text in it.
-    fn rewrite(&self, lease: &str, from: &str, to: &str) {
+    /// Writes records as runs do.
+    fn log(&self, records: &[LogRecord]) {
         let mut store = leasehold::stores::open(&self.url).unwrap();
-        let key = format!("leases/{lease}");
-        let stored = block_on(store.read(&key)).unwrap().unwrap();
-        let text = String::from_utf8(stored.body).unwrap();
-        assert!(text.contains(from), "{text}");
-        let text = text.replacen(from, to, 1);
-        let write = WriteId(0x77);
-        let written = block_on(store.cas(&key, Some(&stored.version), write, text.as_bytes()));
-        assert!(matches!(written, Cas::Written { .. }), "{written:?}");
+        let writes: Vec<_> = records.iter().map(creation).collect();
+        let written = block_on(store.cas_many(&writes));
+        assert!(written.iter().all(|cas| matches!(cas, Cas::Written { .. })), "{written:?}");
     }
+}
+
+/// A record of a run so long ago.
+fn record(ago: Duration, event: LogEvent, job: &str, token: u64) -> LogRecord {
+    let name = Name::new(job).unwrap();
+    let holder = host::holder(&host::fresh_run_id(None), &name);
+    LogRecord {
+        token: Token::new(token),
+        lease: Some(name.clone()),
+        ..LogRecord::new(clock::wall() - ago, event, name, LogId::of(leasehold::random::seed()), holder)
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// As `why` takes it.
+fn time(ago: Duration) -> String {
+    host::utc((clock::wall() - ago).as_secs())
 }
 
 fn each(test: impl Fn(&Site)) {
@@ -87,57 +108,88 @@ fn every_way_to_end_is_told() {
         kill(run.pid(), Signal::TERM);
         run.ended();
         site.dies(&["run", "hello", "--ttl", "2s"]);
-        site.runs_next("hello");
+        site.run_as_soon_as_free("hello");
         let token = site.run(&["-q", "acquire", "byhand"]).token().to_string();
         site.run(&["-q", "release", "byhand", "--token", &token]).quiet();
-        let hello = ["1 ok 0", "2 failed 3", "3 killed 143", "4 unknown null", "5 ok 0"];
-        assert_eq!(site.told(&["hello"]), hello);
+        let ends = ["--only", "ok,failed,killed,unknown,released"];
+        // The newest first; by the name of the lease, whatever job ran under it.
+        let hello = ["5 ok 0", "4 unknown null", "3 killed 143", "2 failed 3", "1 ok 0"];
+        assert_eq!(site.told(&[&["hello"], &ends[..]].concat()), hello);
         assert_eq!(site.told(&["byhand"]), ["1 released null"]);
         assert_eq!(site.told(&["other"]), ["2 failed 3"], "by the job's name");
-        assert_eq!(site.told(&[]).len(), 6);
-        assert_eq!(site.told(&["--only", "failed,unknown"]), ["2 failed 3", "4 unknown null"]);
+        assert_eq!(site.told(&ends).len(), 6);
+        assert_eq!(site.told(&["--only", "failed,unknown"]), ["4 unknown null", "2 failed 3"]);
         assert_eq!(site.told(&["--only", "lost"]), [""; 0]);
-        let rows = site.rows(&["hello"]);
+        let rows = site.rows(&[&["hello"], &ends[..]].concat());
         for row in &rows {
             assert_eq!((&row["v"], &row["kind"], &row["lease"]), (&1.into(), &"run".into(), &"hello".into()));
             assert!(row["holder"].as_str().unwrap().contains('/'), "{row}");
             assert_eq!(row["duration_s"].is_f64(), row["outcome"] != "unknown", "{row}");
         }
-        let table = site.run(&["history"]).quiet().out;
+        let table = site.run(&[&["history"], &ends[..]].concat()).quiet().out;
         assert!(table.ends_with("\n2 ok, 1 failed, 1 killed, 1 unknown, 1 released\n"), "{table}");
         assert!(table.starts_with("ITEM "), "{table}");
     });
 }
 
 #[test]
-fn since_counts_from_when_a_run_ended() {
+fn since_and_until_count_from_when_a_run_ended() {
     each(|site| {
-        site.run(&["run", "hello", "--", "true"]).quiet();
         site.run(&["run", "hello", "--", "false"]).is(1, "");
-        let ended = site.rows(&["hello"])[0]["time"].as_str().unwrap().to_owned();
-        site.rewrite("hello", &format!(" {ended} hello "), " 2001-09-09T01:46:40Z hello ");
-        assert_eq!(site.told(&["--since", "1h"]), ["2 failed 1"]);
-        assert_eq!(site.told(&[]), ["1 ok 0", "2 failed 1"]);
+        let long_ago = Duration::from_secs(1_000_000_000);
+        site.log(&[LogRecord { at: long_ago, ..record(SECOND, LogEvent::Ok, "hello", 1) }]);
+        site.log(&[record(25 * HOUR, LogEvent::Killed, "hello", 7)]);
+        let (old, day, new) = ("1 ok null", "7 killed null", "1 failed 1");
+        assert_eq!(site.told(&[]), [new, day, old], "without a time it is everything");
+        for name in [&[][..], &["hello"]] {
+            let told = |args: &[&str]| site.told(&[name, args].concat());
+            assert_eq!(told(&["--since", "1h"]), [new]);
+            assert_eq!(told(&["--since", "2d"]), [new, day]);
+            assert_eq!(told(&["--since", "2001-09-09T01:46:40Z"]), [new, day, old]);
+            assert_eq!(told(&["--since", "2001-09-09T01:46:41Z"]), [new, day]);
+            assert_eq!(told(&["--until", "1h"]), [day, old]);
+            assert_eq!(told(&["--until", "2001-09-09T01:46:40Z"]), [old]);
+            assert_eq!(told(&["--since", &time(26 * HOUR), "--until", &time(24 * HOUR)]), [day]);
+            assert_eq!(told(&["--since", "2d", "--until", "3d"]), [""; 0]);
+        }
+        assert_eq!(site.told(&["--until", "2001-09-10"]), [old], "a day without a time");
+        for wrong in ["soon", "10", "2001-13-01"] {
+            site.run(&["history", "--since", wrong]).is(64, "");
+        }
+        // What is older than the records says so.
+        let far = site.run(&["history", "--since", "300d"]).quiet().out;
+        assert!(says(&far, "history.kept_for"), "{far}");
+        assert!(!says(&site.run(&["history", "--since", "3d"]).quiet().out, "history.kept_for"));
     });
 }
 
 #[test]
-fn the_newest_eight_are_kept_and_a_skip_leaves_nothing() {
+fn every_run_and_every_skip_is_kept() {
     each(|site| {
         for _ in 0..10 {
             site.run(&["run", "hello", "--", "true"]).quiet();
         }
         let tokens: Vec<u64> =
             site.rows(&["hello"]).iter().map(|row| row["token"].as_u64().unwrap()).collect();
-        assert_eq!(tokens, [3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(tokens, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1]);
         let held = ["run", "hello", "--", "sh", "-c", "echo here; read line"];
         let mut run = site.world.start(&site.args(&held));
         assert_eq!(run.line(), "here");
         site.run(&["run", "hello", "--", "touch", "never"]).is(0, "").names(&["skipped hello"]);
+        let (holder, why) = (run.pid(), site.run(&["why", "hello"]).quiet().out);
         run.close_stdin();
         run.ended();
-        let told = site.told(&["hello"]);
-        assert_eq!((told.len(), told.last().unwrap().as_str()), (8, "11 failed 1"), "{told:?}");
+        assert_eq!(site.told(&["hello"])[..2], ["11 failed 1", "11 skipped null"]);
+        let skip = &site.rows(&["hello", "--only", "skipped"])[0];
+        assert_eq!((&skip["kind"], &skip["reason"]), (&"skip".into(), &"overlap".into()), "{skip}");
+        assert!(skip["held_by"].as_str().unwrap().ends_with(&format!("/{holder}")), "{skip}");
+        let table = site.run(&["history", "hello", "--only", "skipped"]).quiet().out;
+        assert!(table.contains(" skipped (overlap) ") && table.contains("held by "), "{table}");
+        assert!(table.ends_with("\n1 skipped\n"), "{table}");
+        assert!(says(&why, "why.last_skipped") && says(&why, "why.skipped_held"), "{why}");
+        // The control: once another run has ended, the skip is not the last thing any more.
+        let why = site.run(&["why", "hello"]).quiet().out;
+        assert!(!says(&why, "why.last_skipped") && says(&why, "why.last_run"), "{why}");
     });
 }
 
@@ -150,16 +202,16 @@ fn no_history_keeps_nothing() {
             site.run(&["history", "hello"]).quiet().out.starts_with("nothing of that kind is recorded on ")
         );
         let why = site.run(&["why", "hello"]).quiet().out;
-        assert!(why.contains("no run of hello is recorded"), "{why}");
+        assert!(says(&why, "why.no_run"), "{why}");
         site.run(&["run", "hello", "--observe", "--no-history", "--", "true"]).is(0, "");
         assert_eq!(site.told(&[]), [""; 0]);
         site.run(&["run", "hello", "--observe", "--", "true"]).is(0, "");
-        assert_eq!(site.told(&[]), ["3 released null"]);
+        assert_eq!(site.told(&[]), ["null observed 0"]);
     });
 }
 
 #[test]
-fn what_the_ledger_tells_is_not_told_twice() {
+fn each_try_of_an_item_is_told_once() {
     each(|site| {
         site.run(&["run", "hello", "--key", "k", "--", "true"]).quiet();
         site.run(&["run", "hello", "--slot", "2026-11-16T05:45Z", "--", "true"]).quiet();
@@ -167,38 +219,49 @@ fn what_the_ledger_tells_is_not_told_twice() {
         pause(Duration::from_millis(5));
         site.run(&["run", "hello", "--cooldown", "1ms", "--", "true"]).quiet();
         site.dies(&["run", "hello", "--ttl", "2s", "--key", "dead"]);
-        site.runs_next("hello");
-        let mut rows: Vec<String> = site
-            .rows(&[])
+        site.run_as_soon_as_free("hello");
+        let rows: Vec<String> = site
+            .rows(&["hello", "--only", "ok,unknown"])
             .iter()
             .map(|row| format!("{} {} {}", row["token"], row["kind"], row["outcome"]).replace('"', ""))
             .collect();
-        rows.sort();
+        // The key of a run that died is in the record of the key alone.
         let each_hold_once =
-            ["1 key ok", "2 slot ok", "3 run ok", "4 cooldown ok", "5 key unknown", "6 run ok"];
+            ["6 run ok", "5 run unknown", "4 cooldown ok", "3 run ok", "2 slot ok", "1 key ok"];
         assert_eq!(rows, each_hold_once);
-        // Done again, its row is of the second time; that the first never reported is still there.
+        let dead = &site.rows(&["dead"])[0];
+        assert_eq!((&dead["kind"], &dead["outcome"], &dead["token"]), (&"key".into(), &"unknown".into(), &5.into()));
         site.run(&["run", "hello", "--key", "dead", "--if-unknown", "retry", "--", "true"]).is(0, "");
-        assert_eq!(site.told(&["--only", "unknown"]), ["5 unknown null"]);
-        // What a key or a slot came to is the ledger's alone, however often it was tried.
-        for item in [["--key", "again"], ["--slot", "2026-11-16T06:30Z"]] {
+        assert_eq!(site.told(&["dead", "--only", "ok"]), ["7 ok 0"]);
+        assert_eq!(site.told(&["hello", "--only", "unknown"]), ["5 unknown null"]);
+        for (item, name) in [(["--key", "again"], "again"), (["--slot", "2026-11-16T06:30Z"], "hello@2026-11-16T06:30Z")] {
             site.run(&[&["run", "hello"], &item[..], &["--", "false"]].concat()).is(1, "");
             site.run(&[&["run", "hello"], &item[..], &["--", "true"]].concat()).quiet();
+            let tries = site.rows(&[name]);
+            let told: Vec<_> = tries.iter().map(|row| row["outcome"].as_str().unwrap()).collect();
+            assert_eq!(told, ["ok", "failed"], "{name}");
+            assert_eq!(tries[0]["attempt"], 2, "{name}");
         }
-        assert_eq!(site.told(&["--only", "failed"]), [""; 0]);
+        let slot = site.rows(&["2026-11-16T06:30:00Z"]);
+        assert_eq!(slot.len(), 2, "by the slot alone, as the table shows it: {slot:?}");
     });
 }
 
 #[test]
-fn a_slot_that_died_is_the_ledgers() {
+fn a_slot_that_died_is_told_as_a_slot() {
     let site = Site::new("sqlite");
     site.dies(&["run", "hello", "--ttl", "2s", "--slot", "2026-11-16T05:45Z"]);
-    site.runs_next("hello");
-    let kinds: Vec<Value> = site.rows(&["--only", "unknown"]).iter().map(|row| row["kind"].clone()).collect();
-    assert_eq!(kinds, ["slot"]);
+    // It is open: only its own record tells.
+    let open = &site.rows(&["hello"])[0];
+    assert!(["started", "unknown"].contains(&open["outcome"].as_str().unwrap()), "{open}");
+    assert_eq!((&open["kind"], &open["item"]), (&"slot".into(), &"2026-11-16T05:45:00Z".into()));
+    site.run_as_soon_as_free("hello");
+    let rows = site.rows(&["--only", "unknown"]);
+    assert_eq!((rows.len(), &rows[0]["kind"]), (1, &"slot".into()));
     site.run(&["run", "hello", "--slot", "2026-11-16T05:45Z", "--if-unknown", "retry", "--", "true"])
         .is(0, "");
-    assert_eq!(site.told(&["--only", "unknown"]), [""; 0]);
+    assert_eq!(site.told(&["hello@2026-11-16T05:45Z"]).len(), 2);
+    assert_eq!(site.rows(&["hello@2026-11-16T05:45Z"])[0]["outcome"], "ok");
 }
 
 #[test]
@@ -217,10 +280,12 @@ fn a_lease_that_was_asked_back_or_taken_is_told_of() {
         let token = site.run(&["-q", "break", "--now", "--take", "hello"]).token().to_string();
         run.ended().is(75, "run.lost");
         site.run(&["-q", "release", "hello", "--token", &token]).quiet();
-        assert_eq!(
-            site.told(&["--only", "unknown,released"]),
-            ["2 released null", "3 unknown null", "4 released null"]
-        );
+        assert_eq!(site.told(&["--only", "lost"]).len(), 2);
+        assert_eq!(site.told(&["--only", "released"]), ["4 released null", "2 released null"]);
+        let by = site.rows(&["--only", "break"]);
+        assert_eq!(by.len(), 2);
+        assert!(by.iter().all(|row| row["kind"] == "break" && row["said"].as_str().unwrap().contains('@')));
+        assert!(says(&site.run(&["history", "--only", "break"]).quiet().out, "history.done_by"));
     });
 }
 
@@ -238,45 +303,48 @@ fn why_tells_of_the_last_run() {
         assert!(site.run(&["why", "nightly"]).quiet().out.contains("failed (exit 3)"));
         assert_eq!(site.run(&["--json", "why", "hello"]).quiet().json()["outcome"], "failed");
         site.dies(&["run", "hello", "--ttl", "2s"]);
-        let next = ["run", "hello", "--no-history", "--", "true"];
-        until("the lease is free", || site.run(&next).err.is_empty().then_some(()));
+        // The next one notes it, and dies as well.
+        until("the lease is free", || {
+            let state = site.world.status(&["--store", &site.url], "hello")["state"].clone();
+            (state == "expired").then_some(())
+        });
+        site.dies(&["run", "hello", "--ttl", "2s"]);
         said("the last run of hello never reported: ");
-        site.run(&["-q", "acquire", "hello"]).token();
+        until("the lease is free", || {
+            site.run(&["-q", "acquire", "hello"]).out.starts_with('5').then_some(())
+        });
         site.run(&["-q", "release", "hello", "--token", "5"]).quiet();
         said("hello was last held by ");
     });
 }
 
-/// A run without a slot is tied to no time: what is kept around it is shown, and how far the records reach.
+/// A run without a slot is tied to no time: what is recorded around it is shown, skips too.
 #[test]
-fn why_shows_the_runs_around_a_time() {
+fn why_shows_what_is_recorded_around_a_time() {
     each(|site| {
-        site.run(&["run", "hello", "--", "sh", "-c", "exit 3"]).is(3, "");
-        let first = site.rows(&["hello"])[0]["time"].as_str().unwrap().to_owned();
-        let told = site.run(&["--json", "why", "hello", &first]).quiet().json();
-        assert_eq!((told["kind"].as_str(), told["outcome"].as_str()), (Some("run"), Some("failed")));
-        let runs = |time: &str| {
-            let said = site.run(&["--json", "why", "hello", time]).quiet().out;
-            let rows = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-            rows.map(|row| row["token"].as_u64().unwrap()).collect::<Vec<_>>()
+        site.run(&["run", "hello", "--", "true"]).quiet();
+        let runs = [4, 3, 2, 1].map(|days| record(days * DAY, LogEvent::Ok, "hello", 20 - u64::from(days)));
+        site.log(&runs);
+        let skip = LogRecord {
+            reason: Some("overlap".into()),
+            said: "mac-mini/8123".into(),
+            ..record(2 * DAY + HOUR, LogEvent::Skipped, "hello", 17)
         };
-        // Each a day after the other, by the clock of whoever wrote the line.
-        for token in 1..=4 {
-            let last = site.rows(&["hello"]).pop().unwrap();
-            assert_eq!(last["token"], token);
-            let line = |time: &str| format!("{time} hello ");
-            let long_ago = format!("2026-01-0{token}T00:00:00Z");
-            site.rewrite("hello", &line(last["time"].as_str().unwrap()), &line(&long_ago));
-            site.run(&["run", "hello", "--", "true"]).quiet();
-        }
-        site.rewrite("hello", "5 ok", "5 no line");
-        assert_eq!(runs("2026-01-02T12:00Z"), [2, 3]);
-        assert_eq!(runs("2026-01-03T00:00Z"), [3, 4]);
-        assert_eq!(runs("2025-12-31T00:00Z"), [1]);
-        assert_eq!(runs("2026-02-01T00:00Z"), [4]);
-        let said = |time: &str| site.run(&["why", "hello", time]).quiet().out;
-        assert!(said("2025-12-31T00:00Z").contains(" is not known: "), "{}", said("2025-12-31T00:00Z"));
-        assert!(said("2026-01-02T12:00Z").contains("kept since 2026-01-01T00:00:00Z"));
+        site.log(std::slice::from_ref(&skip));
+        let told = |ago: Duration| {
+            let said = site.run(&["--json", "why", "hello", &time(ago)]).quiet().objects();
+            said.iter().map(|row| format!("{} {}", row["token"], row["outcome"]).replace('"', "")).collect::<Vec<_>>()
+        };
+        assert_eq!(told(3 * DAY + HOUR), ["16 ok", "17 ok"], "the one before it, and the one after it");
+        assert_eq!(told(5 * DAY), ["16 ok"], "before all of them");
+        assert_eq!(told(HOUR), ["19 ok", "1 ok"]);
+        // The 03:00 question: it was skipped within that minute.
+        assert_eq!(told(2 * DAY + HOUR + 30 * SECOND), ["17 ok", "17 skipped"]);
+        let said = site.run(&["why", "hello", &time(2 * DAY + HOUR + 30 * SECOND)]).quiet().out;
+        assert!(says(&said, "why.past_skip") && said.contains("mac-mini/8123 held the lease"), "{said}");
+        assert!(says(&said, "why.nearest") && says(&said, "why.past_run"), "{said}");
+        let said = site.run(&["why", "hello", &time(200 * DAY)]).quiet().out;
+        assert!(says(&said, "why.too_old"), "{said}");
     });
 }
 
@@ -304,5 +372,129 @@ fn the_lease_that_was_taken_is_shown() {
         let other = World::new();
         other.run(&["run", "site", "--key", "k", "--", "true"]).quiet();
         assert!(!other.run(&["history"]).quiet().out.contains("LEASE"));
+    });
+}
+
+/// A job has no store: the run around it hands its refusals in, with the token that the fence has.
+#[test]
+fn a_refused_write_is_told_with_both_tokens() {
+    each(|site| {
+        let write = format!("echo page | {} write file:page", binary().display());
+        site.run(&["run", "site", "--fence", "file:page", "--", "sh", "-c", &write]).is(0, "");
+        site.run(&["run", "site", "--", "sh", "-c", &write]).is(76, "");
+        let refused = &site.rows(&["site", "--only", "refused"])[0];
+        assert_eq!((&refused["kind"], &refused["target"]), (&"refused".into(), &"file:page".into()));
+        assert_eq!((&refused["token"], &refused["fence"]), (&2.into(), &1.into()), "{refused}");
+        assert_eq!(refused["run_id"], site.rows(&["site", "--only", "failed"])[0]["run_id"]);
+        let table = site.run(&["history", "site"]).quiet().out;
+        assert!(says(&table, "history.refused") && table.ends_with("1 ok, 1 failed, 1 refused\n"), "{table}");
+        let why = site.run(&["why", "site"]).quiet().out;
+        assert!(says(&why, "why.refused") && says(&why, "why.fence_has"), "{why}");
+        // The control: after a run that was refused nothing, nothing is said of it.
+        site.run(&["run", "site", "--", "true"]).quiet();
+        let why = site.run(&["why", "site"]).quiet().out;
+        assert!(!says(&why, "why.refused"), "{why}");
+    });
+}
+
+#[test]
+fn people_are_shown_the_newest_and_told_of_the_rest() {
+    let site = Site::new("sqlite");
+    site.run(&["run", "other", "--", "true"]).quiet();
+    let records: Vec<_> = (1..=60).map(|n| record((61 - n) * HOUR, LogEvent::Ok, "site", u64::from(n))).collect();
+    site.log(&records);
+    let shown = |args: &[&str]| {
+        let table = site.run(&[&["history", "site"], args].concat()).quiet().out;
+        let rows = table.lines().filter(|line| line.starts_with("site ")).count();
+        (rows, table)
+    };
+    let (rows, table) = shown(&[]);
+    assert_eq!(rows, 50, "{table}");
+    assert!(says(&table, "history.rest") && says(&table, "history.kept_for"), "{table}");
+    assert!(table.contains("\n50 ok\n10 older "), "{table}");
+    assert_eq!(shown(&["--limit", "3"]).0, 3);
+    assert!(shown(&["--limit", "3"]).1.contains("\n57 older "));
+    let (rows, table) = shown(&["--limit", "60"]);
+    assert!(rows == 60 && !says(&table, "history.rest"), "{table}");
+    // Programs get everything, unless they say how much.
+    let tokens: Vec<u64> = site.rows(&["site"]).iter().map(|row| row["token"].as_u64().unwrap()).collect();
+    assert_eq!(tokens, (1..=60).rev().collect::<Vec<_>>());
+    assert_eq!(site.rows(&["site", "--limit", "7"]).len(), 7);
+    site.run(&["history", "--limit", "0"]).is(64, "");
+    let records: Vec<_> = (1..=1_100).map(|n| record(n * SECOND, LogEvent::Ok, "much", u64::from(n))).collect();
+    site.log(&records);
+    let table = site.run(&["history", "much"]).quiet().out;
+    assert!(says(&table, "history.at_least"), "{table}");
+    let config = site.world.write("good.toml", "keep_log = \"none\"\n");
+    let table = site.run(&["--config", config.to_str().unwrap(), "history", "much"]).quiet().out;
+    assert!(says(&table, "history.kept_for_good"), "{table}");
+}
+
+/// More than are in memory at once, of several jobs and days: in order, and each once.
+#[test]
+fn many_records_come_in_order() {
+    let site = Site::new("sqlite");
+    site.run(&["run", "other", "--no-history", "--", "true"]).quiet();
+    let jobs = ["a", "b/c", "d"];
+    let records: Vec<_> = (0..6_000u32)
+        .map(|n| record(n * 40 * SECOND, LogEvent::Ok, jobs[n as usize % 3], u64::from(n) + 1))
+        .collect();
+    site.log(&records);
+    let tokens = |args: &[&str]| -> Vec<u64> {
+        site.rows(args).iter().map(|row| row["token"].as_u64().unwrap()).collect()
+    };
+    assert!(tokens(&[]).into_iter().eq(1..=6_000));
+    assert!(tokens(&["b/c"]).into_iter().eq((1..=6_000).filter(|n| n % 3 == 2)));
+    assert!(tokens(&["--limit", "4321"]).into_iter().eq(1..=4_321));
+}
+
+#[test]
+fn a_prefix_is_all_jobs_below_it() {
+    let site = Site::new("sqlite");
+    for job in ["team/a", "team/b/c", "teams", "team"] {
+        site.run(&["run", job, "--", "true"]).quiet();
+    }
+    let jobs: Vec<Value> = site.rows(&["team/"]).iter().map(|row| row["job"].clone()).collect();
+    assert_eq!(jobs, ["team/b/c", "team/a"]);
+    assert_eq!(site.rows(&["team"]).len(), 1, "the name alone is one job");
+    site.run(&["history", "none/"]).is(0, "history.nothing_like_that");
+    let leases = |args: &[&str]| -> Vec<Value> {
+        let said = site.run(&[&["--json", "status"], args].concat()).quiet().objects();
+        said.iter().map(|row| row["lease"].clone()).collect()
+    };
+    assert_eq!(leases(&["team/"]), ["team/a", "team/b/c"]);
+    site.run(&["status", "none/"]).is(0, "status.none_below");
+    site.run(&["status", "--held"]).is(0, "status.none_held");
+    site.run(&["-q", "acquire", "team/b/c"]).token();
+    site.run(&["-q", "acquire", "teams"]).token();
+    assert_eq!(leases(&["--held"]), ["team/b/c", "teams"]);
+    assert_eq!(leases(&["team/", "--held"]), ["team/b/c"]);
+    assert_eq!(leases(&["team", "--held"]), [""; 0]);
+    site.run(&["status", "Team/"]).is(64, "");
+}
+
+#[test]
+fn what_observing_saw_is_summed_up() {
+    each(|site| {
+        site.run(&["run", "pub", "--observe", "--", "true"]).is(0, "");
+        site.run(&["run", "pub", "--", "true"]).quiet();
+        let seen = |n: u32, reason: &str| LogRecord {
+            reason: Some(reason.into()),
+            ..record(n * HOUR, LogEvent::Observed, "pub", u64::from(n))
+        };
+        let records: Vec<_> = (1..=70)
+            .map(|n| seen(n, if n <= 3 { "overwrote-newer" } else if n <= 9 { "overlapped" } else { "alone" }))
+            .collect();
+        site.log(&records);
+        // The sum is about all of them, not only those that are shown.
+        let table = site.run(&["history", "pub", "--observed"]).quiet().out;
+        assert!(says(&table, "history.observed"), "{table}");
+        assert!(table.contains("of 71 runs 9 overlapped another, and 3 of these overwrote newer work"), "{table}");
+        let rows = site.rows(&["--observed", "--since", "150m"]);
+        assert_eq!(rows.len(), 4);
+        assert_eq!(rows[1]["reason"], "overwrote-newer");
+        let sum = &rows[3];
+        assert_eq!((&sum["runs"], &sum["overlapped"], &sum["overwrote_newer"]), (&3.into(), &2.into(), &2.into()));
+        site.run(&["history", "--observed", "--only", "ok"]).is(64, "");
     });
 }

@@ -31,7 +31,7 @@ fn recorded_late(world: &World, code: Option<i32>) -> (serde_json::Value, serde_
         serde_json::from_slice(&std::fs::read(world.path("report")).unwrap()).unwrap();
     assert_eq!(report["exit"], ended.code, "{ended:#?}");
     assert_eq!(ended.err.contains("lost site"), code.is_none(), "{ended:#?}");
-    (report, world.run(&["--store", &store, "--json", "history", "k"]).is(0, "").json())
+    (report, world.run(&["--store", &store, "--json", "why", "k"]).is(0, "").first())
 }
 
 #[test]
@@ -61,10 +61,14 @@ fn who_said_that_it_was_done_is_told() {
     world.run(&["once", "k", "--attempts", "1", "--", "false"]).is(1, "");
     let mut retry = world.command(&["retry", "--done", "k"]);
     Ended::from(retry.env("USER", "mary").output().unwrap()).is(0, "retry.done");
-    let row = |key: &str| world.run(&["--json", "history", key]).is(0, "").json();
+    let row = |key: &str| world.run(&["--json", "history", key]).is(0, "").first();
     assert_eq!((&row("k")["outcome"], &row("k")["reason"]), (&"ok".into(), &"by-hand".into()));
     let said = row("k")["said"].as_str().unwrap().to_owned();
     assert!(said.starts_with(&format!("by-hand: mary@{}/", leasehold::host::name())), "{said}");
+    // The run that failed is told as well, and why has the item itself.
+    let tries = world.run(&["--json", "history", "k"]).objects();
+    assert_eq!(tries.iter().map(|row| &row["outcome"]).collect::<Vec<_>>(), ["ok", "failed"]);
+    assert_eq!(world.run(&["--json", "why", "k"]).first()["said"], said);
     world.run(&["once", "k", "--", "touch", "again"]).is(0, "").names(&["skipped k: done by hand (mary@"]);
     let why = world.run(&["why", "k"]).is(0, "").out;
     assert!(why.contains("k: ok, by hand (mary@"), "{why}");
@@ -87,27 +91,35 @@ fn why_tells_what_waits_for_a_person() {
     world.run(&["once", "k", "--", "true"]).is(79, "items.quarantined");
 }
 
-/// What finds the lease held writes nothing, with a slot too: so says the help of `history`.
+/// A skip has one record, with its reason and who had the lease; and it is no record of the item.
 #[test]
-fn a_skip_of_a_run_is_not_recorded() {
+fn a_skip_of_a_run_is_told_with_its_reason() {
     let world = World::new();
     let mut holder = world.start(&["run", "site", "sh", "-c", "echo up; exec cat"]);
     assert_eq!(holder.line(), "up");
-    for flags in [&[][..], &["--slot", "2026-11-16T05:45Z"], &["--key", "k"]] {
+    let flags = [&[][..], &["--slot", "2026-11-16T05:45Z"], &["--key", "k"]];
+    for flags in flags {
         let skipped = world.run(&[&["run", "site"], flags, &["--", "touch", "ran"]].concat());
         skipped.is(0, "").names(&["skipped "]);
     }
-    assert_eq!(world.run(&["--json", "history", "--only", "skipped"]).quiet().out, "");
+    let skipped = world.run(&["--json", "history", "--only", "skipped"]).quiet().objects();
+    let kinds: Vec<_> = skipped.iter().map(|row| row["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["key", "slot", "skip"]);
+    let held_by = format!("{}/{}", leasehold::host::name(), holder.pid());
+    for row in &skipped {
+        assert_eq!((&row["reason"], &row["token"]), (&"overlap".into(), &1.into()), "{row}");
+        assert_eq!(row["held_by"], *held_by, "{row}");
+    }
+    let table = world.run(&["history", "--only", "skipped"]).quiet().out;
+    assert_eq!(table.matches(&format!("held by {held_by}")).count(), 3, "{table}");
     holder.ended().quiet();
+    // They may still be run.
+    world.run(&["run", "site", "--key", "k", "--", "true"]).quiet();
     // The control: a slot whose key is done.
-    world.run(&["once", "k", "--", "true"]).is(0, "");
     world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--key", "k", "--", "touch", "ran"]).is(0, "");
-    assert_eq!(world.run(&["--json", "history", "--only", "skipped"]).quiet().json()["reason"], "done");
+    assert_eq!(world.run(&["--json", "history", "--only", "skipped"]).quiet().first()["reason"], "done");
     assert!(!world.path("ran").exists());
     // What is said of it is true.
     let help = world.run(&["history", "--help"]).out.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        help.contains("A run that finds the lease held writes no record, not even with --slot"),
-        "{help}"
-    );
+    assert!(help.contains("each skip with its reason"), "{help}");
 }

@@ -3,11 +3,14 @@
 
 use std::path::Path;
 
-use leasehold::core::ids::WriteId;
+use leasehold::core::ids::{Token, WriteId};
 use leasehold::core::ledger::Subject;
 use leasehold::core::name::Name;
+use leasehold::core::record::Holder;
+use leasehold::core::run_log::{LogEvent, LogId, LogRecord, RefusedWrite};
 use leasehold::core::session::lease_key;
 use leasehold::ledger::key_of;
+use leasehold::run_log::creation;
 use leasehold::stores::{self, BatchWrite, Cas};
 use leasehold_testkit::git::{SETTINGS, Yard, must, script};
 use pollster::block_on;
@@ -116,6 +119,13 @@ impl Terminal {
         lines.len()
     }
 
+    fn log(&self, records: &[LogRecord]) {
+        let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
+        let writes: Vec<BatchWrite> = records.iter().map(creation).collect();
+        let written = block_on(store.cas_many(&writes));
+        assert!(written.iter().all(|cas| matches!(cas, Cas::Written { .. })), "{written:?}");
+    }
+
     fn record(&self, key: &str) -> Value {
         let mut store = stores::open(&self.store).unwrap_or_else(|e| panic!("{e}"));
         serde_json::from_slice(&block_on(store.read(key)).unwrap().expect("a record").body).unwrap()
@@ -144,7 +154,7 @@ fn fill(there: &Terminal, of_each: [usize; 2], seed: &mut u64) -> (Vec<String>, 
     there.world.run(&["--store", &there.store, "run", "b", "true"]).is(0, "");
     there.world.run(&["--store", &there.store, "acquire", "b"]).is(0, "");
     let (item, lease) = (there.record("keys/a"), there.record("leases/b"));
-    let (mut keys, mut leases, mut records) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut keys, mut leases, mut records, mut log) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for number in 0..of_each[0] {
         let key = nasty(seed, number);
         let mut record = item.clone();
@@ -153,6 +163,7 @@ fn fill(there: &Terminal, of_each: [usize; 2], seed: &mut u64) -> (Vec<String>, 
         record["ending"]["said"] = nasty(seed, number).into();
         record["state"] = ["ok", "failed", "skipped"][number % 3].into();
         records.push((key_of(&Subject::Key(key.clone())), record));
+        log.push(logged(seed, number, Subject::Key(key.clone())));
         keys.push(key);
     }
     for number in 0..of_each[1] {
@@ -165,13 +176,29 @@ fn fill(there: &Terminal, of_each: [usize; 2], seed: &mut u64) -> (Vec<String>, 
         for field in ["host", "job"] {
             record["holder"][field] = nasty(seed, number).into();
         }
-        let host = nasty(seed, number).replace([' ', '\n'], "");
-        record["past"] = serde_json::json!([format!("1 ok 0 9 then\u{9b} j\u{1b}[1m {host}/7")]);
         records.push((lease_key(&Name::new(&name).unwrap()), record));
         leases.push(name);
     }
     there.put(&records);
+    there.log(&log);
     (keys, leases)
+}
+
+/// A record of the run log as a run with a key writes it, with other words in it.
+fn logged(seed: &mut u64, number: usize, key: Subject) -> LogRecord {
+    let (name, mut word) = (Name::new("a.once").unwrap(), || nasty(seed, number));
+    let holder = Holder { host: word(), run: word(), ..leasehold::host::holder("r-0000000000000000", &name) };
+    let events = [LogEvent::Failed, LogEvent::Refused, LogEvent::Skipped, LogEvent::Break];
+    let (event, id) = (events[number % events.len()], LogId::of(number as u128));
+    LogRecord {
+        reason: Some(word()),
+        lease: Some(name.clone()),
+        token: Token::new(7),
+        item: Some(key),
+        target: Some(RefusedWrite { target: word(), fence: Token::new(8) }),
+        said: word(),
+        ..LogRecord::new(leasehold::clock::wall(), event, name, id, holder)
+    }
 }
 
 #[test]
@@ -179,21 +206,23 @@ fn whatever_is_recorded_is_shown_as_one_line_of_text() {
     let (there, mut seed) = (Terminal::new(), leasehold::random::seed() as u64);
     println!("seed {seed}");
     fill(&there, [KEYS, LEASES], &mut seed);
-    // A head and a sum; the item and the run that were first.
-    assert_eq!(there.shows(0, &["history"]), 2 + KEYS + LEASES + 2);
-    assert_eq!(there.shows(0, &["--json", "history"]), KEYS + LEASES + 2);
+    // A head and a sum for each table of a thousand; the key and the run that were first.
+    assert_eq!(there.shows(0, &["history", "--limit", "99999"]), 2 + KEYS + 2);
+    assert_eq!(there.shows(0, &["history"]), 1 + 50 + 2);
+    assert_eq!(there.shows(0, &["--json", "history"]), KEYS + 2);
     // The name of the store and a head; two leases of those.
     assert_eq!(there.shows(0, &["status"]), 2 + LEASES + 2);
     let there = Terminal::new();
     let (keys, leases) = fill(&there, [EACH, EACH], &mut seed);
     for key in &keys {
-        assert_eq!(there.shows(0, &["history", key]), 3, "{key:?}");
+        assert_eq!(there.shows(0, &["history", key]), 4, "{key:?}");
         there.shows(0, &["why", key]);
         there.shows(64, &["why", &format!("{key}?")]);
         // Exact, for programs, and as text.
-        assert_eq!(there.shows(0, &["--json", "history", key]), 1, "{key:?}");
-        let told = there.world.run(&["--store", &there.store, "--json", "history", key]).json();
-        assert_eq!(told["item"], **key);
+        assert_eq!(there.shows(0, &["--json", "history", key]), 2, "{key:?}");
+        for told in there.world.run(&["--store", &there.store, "--json", "history", key]).objects() {
+            assert_eq!(told["item"], **key);
+        }
     }
     for (number, key) in keys.iter().enumerate() {
         match number % 3 {

@@ -72,7 +72,7 @@ fn what_never_reported_is_not_run_again_unless_asked() {
     let again = ["once", "k", "--", "touch", "again"];
     world.run(&again).is(79, "items.unknown").names(&["leasehold retry k"]);
     assert!(!world.path("again").exists());
-    let history = world.run(&["--json", "history", "k"]).is(0, "").json();
+    let history = world.run(&["--json", "why", "k"]).is(0, "").first();
     assert_eq!((&history["outcome"], &history["attempt"]), (&"unknown".into(), &1.into()));
     // Longer ago than the other side remembers.
     let retry = |keeps: &str| {
@@ -82,7 +82,7 @@ fn what_never_reported_is_not_run_again_unless_asked() {
     assert!(!world.path("again").exists());
     retry("1h").is(0, "");
     assert!(world.path("again").exists());
-    let history = world.run(&["--json", "history", "k", "--only", "ok"]).is(0, "").json();
+    let history = world.run(&["--json", "history", "k", "--only", "ok"]).is(0, "").first();
     assert_eq!((&history["item"], &history["attempt"]), (&"k".into(), &2.into()));
 }
 
@@ -107,7 +107,7 @@ fn a_run_at_work_is_left_alone() {
         .is(0, "")
         .names(&["skipped k: in progress"]);
     world.run(&["retry", "k"]).is(0, "retry.left");
-    assert_eq!(world.run(&["--json", "history"]).json()["outcome"], "started");
+    assert_eq!(world.run(&["--json", "history", "k", "--only", "started"]).json()["outcome"], "started");
     run.close_stdin();
     run.ended();
     assert!(!world.path("again").exists());
@@ -215,7 +215,7 @@ fn steps_that_are_done_are_not_done_again() {
     let once = || world.run(&["once", "order", "--", "sh", "-c", &script]);
     assert_eq!(once().is(1, "").out, "seven\n");
     assert_eq!(fs::read_to_string(world.path("done")).unwrap(), "pick\norder/charge charge\n");
-    let history = world.run(&["--json", "history"]).json();
+    let history = world.run(&["--json", "history", "order"]).json();
     assert_eq!(history["steps"], serde_json::json!(["pick", "charge"]));
     world.write("go", "");
     let second = once().is(0, "step.skipped").names(&["step pick: done under token 1", "step charge"]);
@@ -233,7 +233,7 @@ fn steps_of_a_run_that_was_overtaken_are_refused() {
     world.run(&["break", "k.once", "--now"]).is(0, "");
     until("a second run has gone over it", || {
         world.run(&["once", "k", "--if-unknown", "retry", "--", "true"]);
-        world.run(&["--json", "history"]).out.contains("\"attempt\":2").then_some(())
+        world.run(&["--json", "history", "k"]).out.contains("\"attempt\":2").then_some(())
     });
     first.type_in("go\n");
     until("the step was refused", || {
@@ -282,7 +282,7 @@ fn steps_never_crowd_out_the_ending() {
          LEASEHOLD step $n --keep-output -- sh -c 'echo >> done; head -c 8000 /dev/zero | tr \"\\0\" x' > /dev/null || exit 9; done");
     let ended = world.run(&["once", "l", "--", "sh", "-c", &script]).is(0, "step.no_room_for_output");
     assert_eq!(ended.err.matches("nearly full").count(), 2, "{ended:#?}");
-    let history = world.run(&["--json", "history"]).json();
+    let history = world.run(&["--json", "history", "l"]).json();
     assert_eq!((&history["outcome"], executed(&world)), (&"ok".into(), 9), "{history}");
     assert_eq!(history["steps"].as_array().map(Vec::len), Some(9), "{history}");
 }
@@ -366,7 +366,7 @@ fn what_was_never_executed_may_be_begun_by_the_next() {
     until("the wrapper has heard it", || pending(run.pid()).is_none().then_some(()));
     strike.release();
     run.ended().is(143, "interrupted before anything was run");
-    let history = world.run(&["--store", &url, "--json", "history", &key]).json();
+    let history = world.run(&["--store", &url, "--json", "why", &key]).first();
     assert_eq!(history["outcome"], "planned", "{history}");
     world.run(&["--store", &url, "once", &key, "--", "touch", "now"]).is(0, "");
     assert!(world.path("now").exists() && !world.path("never").exists());
@@ -389,7 +389,7 @@ fn how_it_ended_is_recorded_by_a_store_that_comes_back() {
         until("a second and a half", || (boot_time() >= back).then_some(()));
         proxy.set_down(false);
         run.ended().is(0, "");
-        let history = world.run(&["--store", &url, "--json", "history", &job]).json();
+        let history = world.run(&["--store", &url, "--json", "why", &job]).first();
         assert_eq!(history["outcome"], "ok", "{}: {history}", place.name);
         assert_eq!(world.status(&["--store", &url], &format!("{job}.once"))["state"], "free");
     }
@@ -418,7 +418,7 @@ fn steps_that_cannot_be_recorded_leave_time_for_renewals() {
     assert_eq!(told.matches("is done, but that could not be recorded").count(), 10, "{told}");
     run.type_in("go\n");
     run.ended().is(0, "");
-    let history = world.run(&["--store", &url, "--json", "history", &key]).json();
+    let history = world.run(&["--store", &url, "--json", "why", &key]).first();
     assert_eq!(history["outcome"], "ok", "{history}");
     assert_eq!(history["steps"].as_array().map(Vec::len), Some(10), "{history}");
 }
@@ -445,7 +445,7 @@ fn a_run_does_not_take_itself_for_another() {
         proxy.set_down(false);
         run.type_in("go\n");
         run.ended().is(0, "");
-        let history = world.run(&["--store", &url, "--json", "history", &key]).json();
+        let history = world.run(&["--store", &url, "--json", "why", &key]).first();
         assert_eq!(history["outcome"], "ok", "{history}");
         assert_eq!(history["steps"], serde_json::json!(["charge"]));
         assert_eq!(executed(&world), 1);

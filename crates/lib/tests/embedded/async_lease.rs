@@ -10,7 +10,7 @@ use leasehold::backends::memory::MemoryStore;
 use leasehold::core::ids::WriteId;
 use leasehold::core::name::Name;
 use leasehold::core::one_shot::{OneShotOutcome, OneShotVerb};
-use leasehold::core::record::LeaseRecord;
+use leasehold::run_log::{Scope, Window, newest};
 use leasehold::core::session::{Release, StopReason};
 use leasehold::stores::{Cas, Failure, FailureKind, Listed, Store, StoreFacts, Stored, Version};
 use leasehold::{Acquired, Error, Lease, Leases, manual};
@@ -140,14 +140,17 @@ fn that_it_was_held_is_kept_unless_it_is_not_to_be() {
     let store = MemoryStore::new().unwrap();
     let leases = leases(&store);
     let past = || {
-        let stored = block_on(store.clone().read("leases/site")).unwrap().unwrap();
-        LeaseRecord::decode(&Name::new("site").unwrap(), &stored.body).unwrap().past
+        let all = newest(&mut store.clone(), Scope::All, Window::all(), 9, |_| true).unwrap().0;
+        all.into_iter().map(|entry| (entry.line.word, entry.line.token.unwrap().get())).collect::<Vec<_>>()
     };
     assert_eq!(block_on(acquire(&leases).release()), Release::Done);
-    assert!(past().len() == 1 && past()[0].starts_with("1 released - "), "{:?}", past());
+    assert_eq!(past(), [("released".to_owned(), 1)]);
     let quiet = block_on(leases.lease("site").ttl(TTL).no_history().acquire()).unwrap();
     assert_eq!(block_on(quiet.lease().unwrap().release()), Release::Done);
     assert_eq!(past().len(), 1, "{:?}", past());
+    // The control.
+    assert_eq!(block_on(acquire(&leases).release()), Release::Done);
+    assert_eq!(past().len(), 2, "{:?}", past());
 }
 
 #[test]

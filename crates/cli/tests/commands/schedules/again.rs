@@ -115,7 +115,7 @@ fn a_changed_file_is_not_forgotten_while_the_store_is_silent() {
     let locked = rusqlite::Connection::open(site.world.path("store.db")).unwrap();
     locked.execute_batch("BEGIN EXCLUSIVE").unwrap();
     site.jobs("a", &job("rare", "every = \"365d\"", "", NOTE));
-    daemon.said("until the store answers");
+    daemon.said("daemon.jobs_stay_until_answer");
     locked.execute_batch("ROLLBACK").unwrap();
     daemon.said("daemon.read_again");
     assert_eq!(site.job_record("rare").unwrap().schedule, "every 8760h");

@@ -39,6 +39,6 @@ fn a_late_slot_seals_the_target_of_its_own_day() {
     let write = format!("\"{}\" write file:2025-12-31.txt --from note", crate::world::binary().display());
     let slot = ["run", "by-hand", "--slot", "2026-01-01T05:00+09:00", "--key", "day-{date}"];
     site.run("a", &[&slot[..], &["--fence", "file:{date}.txt", "--", "sh", "-c", &write]].concat()).is(0, "");
-    let rows = site.run("a", &["--json", "history"]).is(0, "").out;
-    assert!(rows.contains("\"day-2025-12-31\""), "{rows}");
+    let row = site.run("a", &["--json", "why", "day-2025-12-31"]).is(0, "").first();
+    assert_eq!((&row["kind"], &row["outcome"]), (&"key".into(), &"ok".into()), "{row}");
 }

@@ -140,6 +140,19 @@ impl Ended {
         value
     }
 
+    /// The first object: of `history`, the newest; of `why`, the item.
+    #[track_caller]
+    pub fn first(&self) -> serde_json::Value {
+        let line = self.out.lines().next().unwrap_or_else(|| panic!("nothing: {self:#?}"));
+        serde_json::from_str(line).unwrap()
+    }
+
+    /// Every object.
+    #[track_caller]
+    pub fn objects(&self) -> Vec<serde_json::Value> {
+        self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
     #[track_caller]
     pub fn token(&self) -> u64 {
         assert_eq!(self.code, 0, "{self:#?}");
