@@ -23,8 +23,8 @@ fn done(world: &World) -> String {
 }
 
 fn item(world: &World, name: &str) -> Value {
-    let slot = ["--json", "why", "site", name];
-    world.run(if name.contains('T') { &slot } else { &["--json", "why", name] }).is(0, "").first()
+    let name = if name.contains('T') { format!("site@{name}") } else { name.to_owned() };
+    world.run(&["--json", "why", &name]).is(0, "").first()
 }
 
 fn outcomes(world: &World) -> [Value; 2] {

@@ -187,7 +187,7 @@ impl Asked {
     pub fn is_about(&self, entry: &LogEntry) -> bool {
         let name = match &self.about {
             About::Everything | About::Prefix(_) => return true,
-            About::Slot(at) => return entry.line.slot == Some(*at),
+            About::Slot(at) => return slot_in(entry) == Some(*at),
             About::Name(name) => name,
         };
         let Some(record) = &entry.record else { return true };
@@ -206,6 +206,12 @@ impl Asked {
 /// Whether an item is the key of this name.
 fn is_named(row: &ItemRow, name: &str) -> bool {
     matches!(&row.entry.subject, Subject::Key(key) if key == name)
+}
+
+/// The slot that a record is about. A run that never reported has it with its holder.
+fn slot_in(entry: &LogEntry) -> Option<i64> {
+    let held = || entry.record.as_ref()?.holder.slot.as_ref()?.parse::<Timestamp>().ok();
+    entry.line.slot.or_else(|| held().map(Timestamp::as_second))
 }
 
 /// The slot of a job that is due at a second.

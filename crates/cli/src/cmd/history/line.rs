@@ -41,7 +41,7 @@ pub struct Line {
     said: String,
     pub token: Option<u64>,
     pub holder: String,
-    run_id: Option<String>,
+    pub run_id: Option<String>,
     /// Of a refused write: the target.
     pub target: Option<String>,
     /// The token of its fence.

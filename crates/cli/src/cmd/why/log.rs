@@ -85,24 +85,18 @@ impl<'a> Log<'a> {
     /// The last run, if none of these items was run since; and the skips and refused writes after it, the newest of each.
     pub fn last(&self, rows: &[ItemRow]) -> Vec<Line> {
         let told = |line: &Line| rows.iter().any(|row| Some(row.id()) == line.id || line.is_before(row));
-        let run = self.lines.iter().position(is_run);
-        let (mut skipped, mut refused, mut lines) = (false, false, Vec::new());
-        for line in &self.lines[..run.unwrap_or(self.lines.len())] {
-            // That an item was skipped is told with the item.
-            let skip = line.event == Some(LogEvent::Skipped) && line.subject.is_none();
-            if skip && !std::mem::replace(&mut skipped, true) {
-                lines.push(line.clone());
-            }
-        }
-        // The refusals of a run are handed in just before its end.
-        let before = run.map_or(0, |run| self.lines[run].at.saturating_sub(self.lines[run].took.unwrap_or_default()).as_secs());
-        for line in self.lines.iter().filter(|line| line.at.as_secs() >= before) {
-            if line.event == Some(LogEvent::Refused) && !std::mem::replace(&mut refused, true) {
-                lines.push(line.clone());
-            }
-        }
-        lines.extend(run.map(|run| self.lines[run].clone()).filter(|line| !told(line)));
-        lines
+        let last = self.lines.iter().position(is_run);
+        let (newer, run) = match last {
+            Some(at) => (&self.lines[..at], Some(&self.lines[at])),
+            None => (&self.lines[..], None),
+        };
+        // That an item was skipped is told with the item.
+        let skip = newer.iter().find(|line| line.event == Some(LogEvent::Skipped) && line.subject.is_none());
+        // The refusals of a run are handed in before its end.
+        let its = |line: &&Line| run.is_none_or(|run| line.run_id == run.run_id || line.at > run.at);
+        let refusal = self.lines.iter().filter(its).find(|line| line.event == Some(LogEvent::Refused));
+        let run = run.filter(|run| !told(run));
+        [skip, refusal, run].into_iter().flatten().cloned().collect()
     }
 
     /// The last record before a second, and those within a minute after it, or else the first one after it; in order.

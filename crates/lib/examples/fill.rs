@@ -1,0 +1,67 @@
+//! Fills a store with what finished keys leave, for `benches/listing`: `fill URL KEY COUNT` copies the records of a key that
+//! is done to so many others, whose runs ended one after the other within the last 90 days.
+
+use std::env;
+use std::error::Error;
+use std::time::Duration;
+
+use leasehold::core::ids::{Grant, WriteId};
+use leasehold::core::ledger::{Entry, Subject};
+use leasehold::core::record::LeaseRecord;
+use leasehold::core::run_log::{LogId, LogRecord};
+use leasehold::core::session::lease_key;
+use leasehold::ledger::{key_of, lease_of};
+use leasehold::run_log::{Scope, Window, creation, newest};
+use leasehold::stores::{self, BatchWrite, Cas};
+use leasehold::{host, random};
+use pollster::block_on;
+
+const SPAN: Duration = Duration::from_secs(90 * 86_400);
+const BATCH: u32 = 500;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let [url, key, count] = &words[..] else { return Err("usage: fill URL KEY COUNT".into()) };
+    let count: u32 = count.parse()?;
+    let mut store = stores::open(url)?;
+    let (subject, lease) = (Subject::Key(key.clone()), lease_of(key));
+    let mut read = |key: &str| block_on(store.read(key))?.map(|stored| stored.body).ok_or_else(|| no_record(key));
+    let item = Entry::decode(&read(&key_of(&subject))?)?;
+    let held = LeaseRecord::decode(&lease, &read(&lease_key(&lease))?)?;
+    let (found, _) = newest(store.as_mut(), Scope::Job(&lease), Window::all(), 1, |_| true)?;
+    let logged = found.into_iter().find_map(|entry| entry.record).ok_or_else(|| no_record("log"))?;
+    for first in (0..count).step_by(BATCH as usize) {
+        let mut writes = Vec::new();
+        for number in first..count.min(first + BATCH) {
+            let key = format!("{key}-{number}");
+            let (subject, lease, grant) = (Subject::Key(key.clone()), lease_of(&key), Grant(random::seed()));
+            let at = logged.at.saturating_sub(SPAN * number / count);
+            let mut item = Entry { subject, job: lease.clone(), ..item.clone() };
+            (item.claim.lease, item.claim.grant) = (lease.clone(), grant);
+            item.claim.holder.since = host::utc(at.as_secs());
+            let held = LeaseRecord { lease: lease.clone(), ..held.clone() };
+            let write = WriteId(random::seed());
+            let record =
+                |key: String, body: Vec<u8>| BatchWrite { key, expected: None, write, body };
+            writes.push(record(key_of(&item.subject), Entry { write, ..item.clone() }.encode()?));
+            writes.push(record(lease_key(&lease), LeaseRecord { write, ..held }.encode()));
+            writes.push(creation(&LogRecord {
+                at,
+                job: lease.clone(),
+                lease: Some(lease),
+                id: LogId::of(grant.0),
+                item: Some(item.subject),
+                ..logged.clone()
+            }));
+        }
+        let wrong = block_on(store.cas_many(&writes)).into_iter().find(|cas| !matches!(cas, Cas::Written { .. }));
+        if let Some(wrong) = wrong {
+            return Err(format!("not written: {wrong:?}").into());
+        }
+    }
+    Ok(())
+}
+
+fn no_record(key: &str) -> stores::Failure {
+    stores::Failure::new(stores::FailureKind::Unusable, format!("no record {key}"))
+}
