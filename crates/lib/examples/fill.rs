@@ -2,7 +2,6 @@
 //! is done to so many others, whose runs ended one after the other within the last 90 days.
 
 use std::env;
-use std::error::Error;
 use std::time::Duration;
 
 use leasehold::core::ids::{Grant, WriteId};
@@ -19,17 +18,21 @@ use pollster::block_on;
 const SPAN: Duration = Duration::from_secs(90 * 86_400);
 const BATCH: u32 = 500;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), String> {
     let words: Vec<String> = env::args().skip(1).collect();
     let [url, key, count] = &words[..] else { return Err("usage: fill URL KEY COUNT".into()) };
-    let count: u32 = count.parse()?;
-    let mut store = stores::open(url)?;
+    let count: u32 = count.parse().map_err(text)?;
+    let mut store = stores::open(url).map_err(|e| e.to_string())?;
     let (subject, lease) = (Subject::Key(key.clone()), lease_of(key));
-    let mut read = |key: &str| block_on(store.read(key))?.map(|stored| stored.body).ok_or_else(|| no_record(key));
-    let item = Entry::decode(&read(&key_of(&subject))?)?;
-    let held = LeaseRecord::decode(&lease, &read(&lease_key(&lease))?)?;
-    let (found, _) = newest(store.as_mut(), Scope::Job(&lease), Window::all(), 1, |_| true)?;
-    let logged = found.into_iter().find_map(|entry| entry.record).ok_or_else(|| no_record("log"))?;
+    let mut read = |key: &str| {
+        let stored = block_on(store.read(key)).map_err(|failure| failure.message)?;
+        stored.map(|stored| stored.body).ok_or_else(|| format!("no record {key}"))
+    };
+    let item = Entry::decode(&read(&key_of(&subject))?).map_err(text)?;
+    let held = LeaseRecord::decode(&lease, &read(&lease_key(&lease))?).map_err(text)?;
+    let (found, _) = newest(store.as_mut(), Scope::Job(&lease), Window::all(), 1, |_| true)
+        .map_err(|failure| failure.message)?;
+    let logged = found.into_iter().find_map(|entry| entry.record).ok_or("no record of its run")?;
     for first in (0..count).step_by(BATCH as usize) {
         let mut writes = Vec::new();
         for number in first..count.min(first + BATCH) {
@@ -41,9 +44,11 @@ fn main() -> Result<(), Box<dyn Error>> {
             item.claim.holder.since = host::utc(at.as_secs());
             let held = LeaseRecord { lease: lease.clone(), ..held.clone() };
             let write = WriteId(random::seed());
-            let record =
-                |key: String, body: Vec<u8>| BatchWrite { key, expected: None, write, body };
-            writes.push(record(key_of(&item.subject), Entry { write, ..item.clone() }.encode()?));
+            let record = |key: String, body: Vec<u8>| BatchWrite { key, expected: None, write, body };
+            writes.push(record(
+                key_of(&item.subject),
+                Entry { write, ..item.clone() }.encode().ok_or("too long")?,
+            ));
             writes.push(record(lease_key(&lease), LeaseRecord { write, ..held }.encode()));
             writes.push(creation(&LogRecord {
                 at,
@@ -54,14 +59,15 @@ fn main() -> Result<(), Box<dyn Error>> {
                 ..logged.clone()
             }));
         }
-        let wrong = block_on(store.cas_many(&writes)).into_iter().find(|cas| !matches!(cas, Cas::Written { .. }));
+        let wrong =
+            block_on(store.cas_many(&writes)).into_iter().find(|cas| !matches!(cas, Cas::Written { .. }));
         if let Some(wrong) = wrong {
-            return Err(format!("not written: {wrong:?}").into());
+            return Err(format!("not written: {wrong:?}"));
         }
     }
     Ok(())
 }
 
-fn no_record(key: &str) -> stores::Failure {
-    stores::Failure::new(stores::FailureKind::Unusable, format!("no record {key}"))
+fn text(why: impl std::fmt::Display) -> String {
+    why.to_string()
 }

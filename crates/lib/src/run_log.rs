@@ -107,7 +107,8 @@ impl LogWriter {
                 Cas::Written { .. } => self.after(store, record),
                 // The disk is full, for both: the lease alone may have room.
                 Cas::Unknown(failure) if failure.landed == Landed::No => {
-                    let alone = block_on(store.cas(&first.key, first.expected.as_ref(), first.write, &first.body));
+                    let alone =
+                        block_on(store.cas(&first.key, first.expected.as_ref(), first.write, &first.body));
                     if let Cas::Written { .. } = alone {
                         self.unlogged.keep(record);
                     }

@@ -60,17 +60,21 @@ pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Fail
     let jobs = jobs::here(&daemon::path(flags)).unwrap_or_default();
     let mut opened = super::open(flags, &[])?;
     let name = args.name.as_deref();
-    let asked = Asked::of(opened.store.as_mut(), name, &jobs).map_err(|f| store_failed(&f, &opened.chosen))?;
+    let asked =
+        Asked::of(opened.store.as_mut(), name, &jobs).map_err(|f| store_failed(&f, &opened.chosen))?;
     for (key, why) in &asked.unreadable {
         out.warn(&say::unreadable(key, why));
     }
     let mut listing = Listing::new(args, out, &asked);
     let read = listing.read(&mut opened);
     read.map_err(|f| store_failed(&f, &opened.chosen))?;
-    if let Some(name) = name.filter(|_| listing.is_empty() && !asked.is_known() && !is_here(&jobs, args.name.as_deref())) {
+    if let Some(name) =
+        name.filter(|_| listing.is_empty() && !asked.is_known() && !is_here(&jobs, args.name.as_deref()))
+    {
         let (scopes, store) = (asked.scopes(), opened.store.as_mut());
         let any = scopes.into_iter().map(|scope| {
-            newest(store, scope, Window::all(), 1, |entry| asked.is_about(entry)).map(|(some, _)| !some.is_empty())
+            newest(store, scope, Window::all(), 1, |entry| asked.is_about(entry))
+                .map(|(some, _)| !some.is_empty())
         });
         let any = any.collect::<Result<Vec<bool>, Failure>>();
         if !any.map_err(|f| store_failed(&f, &opened.chosen))?.contains(&true) {
@@ -171,7 +175,8 @@ impl<'a> Listing<'a> {
         let wanted = |entry: &LogEntry| {
             let word = &entry.line.word;
             let seen = !observed || entry.line.event() == Some(LogEvent::Observed);
-            seen && asked.is_about(entry) && (only.is_empty() || only.iter().any(|only| is_called(entry, word, only)))
+            seen && asked.is_about(entry)
+                && (only.is_empty() || only.iter().any(|only| is_called(entry, word, only)))
         };
         in_order(opened.store.as_mut(), &scopes, window, first, wanted, |store, mut entry| {
             if asked.needs_body(&entry) {
@@ -212,20 +217,31 @@ impl<'a> Listing<'a> {
         let job = asked.job_record.as_ref().map(|record| &record.job);
         ranges.retain(|range| job.is_some_and(|job| self.is_wanted(&Line::of_range(job, range))));
         // The log has no record of them from before they began.
-        let began = rows.iter().map(|row| row.began()).chain(ranges.iter().map(|range| line::seconds(range.last)));
-        let Some(since) = began.min().map(|began| began.saturating_sub(CLOCKS)) else { return Ok(Vec::new()) };
+        let began =
+            rows.iter().map(|row| row.began()).chain(ranges.iter().map(|range| line::seconds(range.last)));
+        let Some(since) = began.min().map(|began| began.saturating_sub(CLOCKS)) else {
+            return Ok(Vec::new());
+        };
         let jobs: BTreeSet<&Name> = rows.iter().map(|row| &row.entry.job).chain(job).collect();
         let scopes: Vec<Scope<'_>> = jobs.into_iter().map(Scope::Job).collect();
         let (window, mut seen) = (Window { since, ..Window::all() }, 0);
-        in_order(opened.store.as_mut(), &scopes, window, COUNTED, |_| true, |_, entry| {
-            seen += 1;
-            let line = Line::of(entry, &[]);
-            rows.retain(|row| !line.tells_of(row));
-            ranges.retain(|range| !line.spans(range));
-            Ok(!(rows.is_empty() && ranges.is_empty()) && seen < COUNTED)
-        })?;
+        in_order(
+            opened.store.as_mut(),
+            &scopes,
+            window,
+            COUNTED,
+            |_| true,
+            |_, entry| {
+                seen += 1;
+                let line = Line::of(entry, &[]);
+                rows.retain(|row| !line.tells_of(row));
+                ranges.retain(|range| !line.spans(range));
+                Ok(!(rows.is_empty() && ranges.is_empty()) && seen < COUNTED)
+            },
+        )?;
         let rows = rows.into_iter().map(Line::of_item);
-        let ranges = job.into_iter().flat_map(|job| ranges.iter().map(move |range| Line::of_range(job, range)));
+        let ranges =
+            job.into_iter().flat_map(|job| ranges.iter().map(move |range| Line::of_range(job, range)));
         let mut lines: Vec<Line> = rows.chain(ranges).collect();
         lines.sort_by_key(|line| line.at);
         Ok(lines)

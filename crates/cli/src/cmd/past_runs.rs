@@ -13,9 +13,7 @@ impl Line {
         let time = times::local_text(&self.when());
         let job = self.job_beside();
         match self.event {
-            Some(LogEvent::Skipped) => {
-                say::past_skip(&self.lease, job, &self.holder, time, self.because())
-            }
+            Some(LogEvent::Skipped) => say::past_skip(&self.lease, job, &self.holder, time, self.because()),
             Some(LogEvent::Refused) => self.refusal(time),
             _ => {
                 let took = self.took.map(|took| say::run_after(HumanDuration(took))).unwrap_or_default();

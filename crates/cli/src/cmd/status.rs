@@ -139,7 +139,8 @@ pub fn run(flags: &Everywhere, args: &StatusArgs, out: &Out) -> Result<u8, Faile
 /// Whether somebody holds this lease on the store in use.
 pub fn held(flags: &Everywhere, lease: &Name) -> Result<bool, Failed> {
     let mut opened = super::open(flags, &[])?;
-    let rows = rows(opened.store.as_mut(), &opened.chosen, Which { only: Some(lease), below: None, held: false })?;
+    let rows =
+        rows(opened.store.as_mut(), &opened.chosen, Which { only: Some(lease), below: None, held: false })?;
     Ok(rows.iter().any(|row| row.state.is_held()))
 }
 
@@ -267,7 +268,8 @@ fn show(rows: &[LeaseRow], opened: &OpenedStore, which: Which<'_>, out: &Out) ->
 
 /// Whether a run would get this lease now; `None` if there is no such lease.
 pub fn sentence(opened: &mut OpenedStore, lease: &Name) -> Result<Option<String>, Failed> {
-    let rows = rows(opened.store.as_mut(), &opened.chosen, Which { only: Some(lease), below: None, held: false })?;
+    let rows =
+        rows(opened.store.as_mut(), &opened.chosen, Which { only: Some(lease), below: None, held: false })?;
     Ok(rows.first().map(|row| match (row.state, &row.holder, row.token) {
         (LeaseState::Held | LeaseState::Revoked, Some(holder), Some(token)) => {
             say::held(lease, holder, token, row.held.map(seconds).map(say::held_for).unwrap_or_default())

@@ -127,7 +127,7 @@ pub fn instant(text: &str) -> Result<Duration, String> {
         (Ok(at), _) => at,
         (Err(_), Some(shown)) => zone.to_timestamp(shown).map_err(|e| e.to_string())?,
         (Err(_), None) => {
-            let ago = duration::parse(text).map_err(|why| items::no_instant(why))?;
+            let ago = duration::parse(text).map_err(items::no_instant)?;
             return Ok(clock::wall().saturating_sub(ago));
         }
     };

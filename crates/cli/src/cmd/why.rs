@@ -24,8 +24,8 @@ use super::history::{self, About, Asked, ItemRow, Line};
 use super::job_status::{self, JobStatus, KnownJob, is_at};
 use super::{OpenedStore, daemon, item_args, status, store_failed, times};
 use crate::args::{Everywhere, WhyArgs};
-use crate::exit::{self, Failed};
 use crate::config;
+use crate::exit::{self, Failed};
 use crate::messages::{history as history_say, items, why as say};
 use crate::out::{self, Out};
 
@@ -136,22 +136,28 @@ pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> 
     }
     let log = log::Log::of(store, question.name, &found).map_err(failed)?;
     let second = asked.as_ref().and_then(AskedTime::second);
-    let items = log.items(second).chain(second.into_iter().flat_map(|at| log.jobs.iter().map(move |job| history::slot(job, at))));
+    let items = log
+        .items(second)
+        .chain(second.into_iter().flat_map(|at| log.jobs.iter().map(move |job| history::slot(job, at))));
     for subject in items.collect::<Vec<_>>() {
         found.read_item(store, &subject).map_err(failed)?;
     }
     let mut rows = std::mem::take(&mut found.rows);
-    let known = |rows: &[ItemRow], row: &ItemRow| rows.iter().any(|other| other.entry.subject == row.entry.subject);
+    let known =
+        |rows: &[ItemRow], row: &ItemRow| rows.iter().any(|other| other.entry.subject == row.entry.subject);
     for row in stood.iter().flat_map(|stood| &stood.rows) {
         if !known(&rows, row) {
             rows.push(row.clone());
         }
     }
-    let slots = rows.iter().any(|row| row.entry.job.as_str() == question.name && matches!(row.entry.subject, Subject::Slot { .. }));
+    let slots = rows.iter().any(|row| {
+        row.entry.job.as_str() == question.name && matches!(row.entry.subject, Subject::Slot { .. })
+    });
     rows.retain(|row| question.is_about(row, asked.as_ref(), job));
     let last = if asked.is_none() { log.last(&rows) } else { Vec::new() };
     let more = newest(&mut rows) || log.more;
-    let unscheduled = rows.is_empty() && job.is_none() && stood.as_ref().is_none_or(|stood| stood.job_record.is_none());
+    let unscheduled =
+        rows.is_empty() && job.is_none() && stood.as_ref().is_none_or(|stood| stood.job_record.is_none());
     let around = match second.filter(|_| unscheduled) {
         Some(at) => log.around(store, at).map_err(failed)?,
         None => Vec::new(),
@@ -161,7 +167,8 @@ pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> 
     let any = found.is_known() || !log.lines.is_empty() || !around.is_empty();
     let (asked, stood, question) = (asked.as_ref(), stood.as_ref(), &question);
     let kept = config::retention(flags).age;
-    let known = Known { question, taken, asked, job, users, leases, rows, more, last, around, slots, stood, kept };
+    let known =
+        Known { question, taken, asked, job, users, leases, rows, more, last, around, slots, stood, kept };
     if !any && known.is_nothing() {
         return Err(history::unheard_of(&mut opened, question.whole)?);
     }

@@ -72,7 +72,8 @@ fn again(key: &str, body: &str) -> Option<String> {
             FenceRecord::decode(body.as_bytes()).map_or_else(|e| why(&e).into(), |fence| fence.encode())
         }
         "log" => {
-            let record = LogRecord::decode(body.as_bytes()).unwrap_or_else(|e| panic!("{key}: {e:?}: {body}"));
+            let record =
+                LogRecord::decode(body.as_bytes()).unwrap_or_else(|e| panic!("{key}: {e:?}: {body}"));
             assert_eq!(record.key(), key);
             record.encode()
         }

@@ -59,13 +59,18 @@ fn times_and_records_that_items_do_not_have() {
     slot("2026-11-16T05:45Z").is(0, "");
     tells(world.run(&["why", "site", "2026-11-16T06:45Z"]), 0, "why.no_such_slot");
     world.run(&["run", "--no-history", "other", "true"]).is(0, "");
-    tells(tells(world.run(&["why", "other", "2026-11-16T06:45Z"]), 0, "why.none_kept"), 0, "history.kept_for");
+    tells(
+        tells(world.run(&["why", "other", "2026-11-16T06:45Z"]), 0, "why.none_kept"),
+        0,
+        "history.kept_for",
+    );
     tells(world.run(&["why", "other", "2001-11-16T06:45Z"]), 0, "why.too_old");
     tells(world.run(&["why", "other"]), 0, "why.no_run");
     world.run(&["run", "other", "true"]).quiet();
     tells(world.run(&["why", "other", "2026-11-16T06:45Z"]), 0, "why.nearest");
     let config = world.write("good.toml", "keep_log = \"none\"\n");
-    let good = world.run(&["--config", config.to_str().unwrap(), "why", "none-kept-here", "2026-11-16T06:45Z"]);
+    let good =
+        world.run(&["--config", config.to_str().unwrap(), "why", "none-kept-here", "2026-11-16T06:45Z"]);
     tells(good, 64, "history.unknown_name");
     world.run(&["run", "often", "--cooldown", "1h", "true"]).is(0, "");
     tells(world.run(&["why", "often"]), 0, "why.cooldown_applies");

@@ -230,11 +230,16 @@ fn each_try_of_an_item_is_told_once() {
             ["6 run ok", "5 run unknown", "4 cooldown ok", "3 run ok", "2 slot ok", "1 key ok"];
         assert_eq!(rows, each_hold_once);
         let dead = &site.rows(&["dead"])[0];
-        assert_eq!((&dead["kind"], &dead["outcome"], &dead["token"]), (&"key".into(), &"unknown".into(), &5.into()));
+        assert_eq!(
+            (&dead["kind"], &dead["outcome"], &dead["token"]),
+            (&"key".into(), &"unknown".into(), &5.into())
+        );
         site.run(&["run", "hello", "--key", "dead", "--if-unknown", "retry", "--", "true"]).is(0, "");
         assert_eq!(site.told(&["dead", "--only", "ok"]), ["7 ok 0"]);
         assert_eq!(site.told(&["hello", "--only", "unknown"]), ["5 unknown null"]);
-        for (item, name) in [(["--key", "again"], "again"), (["--slot", "2026-11-16T06:30Z"], "hello@2026-11-16T06:30Z")] {
+        for (item, name) in
+            [(["--key", "again"], "again"), (["--slot", "2026-11-16T06:30Z"], "hello@2026-11-16T06:30Z")]
+        {
             site.run(&[&["run", "hello"], &item[..], &["--", "false"]].concat()).is(1, "");
             site.run(&[&["run", "hello"], &item[..], &["--", "true"]].concat()).quiet();
             let tries = site.rows(&[name]);
@@ -329,7 +334,9 @@ fn why_shows_what_is_recorded_around_a_time() {
         site.log(std::slice::from_ref(&skip));
         let told = |ago: Duration| {
             let said = site.run(&["--json", "why", "hello", &time(ago)]).quiet().objects();
-            said.iter().map(|row| format!("{} {}", row["token"], row["outcome"]).replace('"', "")).collect::<Vec<_>>()
+            said.iter()
+                .map(|row| format!("{} {}", row["token"], row["outcome"]).replace('"', ""))
+                .collect::<Vec<_>>()
         };
         assert_eq!(told(3 * DAY + HOUR), ["16 ok", "17 ok"], "the one before it, and the one after it");
         assert_eq!(told(5 * DAY), ["16 ok"], "before all of them");
@@ -397,7 +404,8 @@ fn a_refused_write_is_told_with_both_tokens() {
 fn people_are_shown_the_newest_and_told_of_the_rest() {
     let site = Site::new("sqlite");
     site.run(&["run", "other", "--", "true"]).quiet();
-    let records: Vec<_> = (1..=60).map(|n| record((61 - n) * HOUR, LogEvent::Ok, "site", u64::from(n))).collect();
+    let records: Vec<_> =
+        (1..=60).map(|n| record((61 - n) * HOUR, LogEvent::Ok, "site", u64::from(n))).collect();
     site.log(&records);
     let shown = |args: &[&str]| {
         let table = site.run(&[&["history", "site"], args].concat()).quiet().out;
@@ -417,7 +425,8 @@ fn people_are_shown_the_newest_and_told_of_the_rest() {
     assert_eq!(tokens, (1..=60).rev().collect::<Vec<_>>());
     assert_eq!(site.rows(&["site", "--limit", "7"]).len(), 7);
     site.run(&["history", "--limit", "0"]).is(64, "");
-    let records: Vec<_> = (1..=1_100).map(|n| record(n * SECOND, LogEvent::Ok, "much", u64::from(n))).collect();
+    let records: Vec<_> =
+        (1..=1_100).map(|n| record(n * SECOND, LogEvent::Ok, "much", u64::from(n))).collect();
     site.log(&records);
     let table = site.run(&["history", "much"]).quiet().out;
     assert!(says(&table, "history.at_least"), "{table}");
@@ -484,18 +493,35 @@ fn what_observing_saw_is_summed_up() {
             ..record(n * HOUR, LogEvent::Observed, "pub", u64::from(n))
         };
         let records: Vec<_> = (1..=70)
-            .map(|n| seen(n, if n <= 3 { "overwrote-newer" } else if n <= 9 { "overlapped" } else { "alone" }))
+            .map(|n| {
+                seen(
+                    n,
+                    if n <= 3 {
+                        "overwrote-newer"
+                    } else if n <= 9 {
+                        "overlapped"
+                    } else {
+                        "alone"
+                    },
+                )
+            })
             .collect();
         site.log(&records);
         // The sum is about all of them, not only those that are shown.
         let table = site.run(&["history", "pub", "--observed"]).quiet().out;
         assert!(says(&table, "history.observed"), "{table}");
-        assert!(table.contains("of 71 runs 9 overlapped another, and 3 of these overwrote newer work"), "{table}");
+        assert!(
+            table.contains("of 71 runs 9 overlapped another, and 3 of these overwrote newer work"),
+            "{table}"
+        );
         let rows = site.rows(&["--observed", "--since", "150m"]);
         assert_eq!(rows.len(), 4);
         assert_eq!(rows[1]["reason"], "overwrote-newer");
         let sum = &rows[3];
-        assert_eq!((&sum["runs"], &sum["overlapped"], &sum["overwrote_newer"]), (&3.into(), &2.into(), &2.into()));
+        assert_eq!(
+            (&sum["runs"], &sum["overlapped"], &sum["overwrote_newer"]),
+            (&3.into(), &2.into(), &2.into())
+        );
         site.run(&["history", "--observed", "--only", "ok"]).is(64, "");
     });
 }

@@ -197,8 +197,9 @@ pub fn in_order(
     loop {
         let (mut found, mut more) = (Vec::new(), false);
         for scope in scopes {
-            let next =
-                |entry: &LogEntry| last.as_ref().is_none_or(|last| order(entry) < order(last)) && wanted(entry);
+            let next = |entry: &LogEntry| {
+                last.as_ref().is_none_or(|last| order(entry) < order(last)) && wanted(entry)
+            };
             let (some, others) = newest(store, *scope, window, chunk, next)?;
             found.extend(some);
             more |= others;

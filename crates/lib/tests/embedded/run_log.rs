@@ -9,7 +9,9 @@ use leasehold::core::name::Name;
 use leasehold::core::run_log::{LogEvent, LogId, LogRecord};
 use leasehold::host;
 use leasehold::run_log::unlogged::Unlogged;
-use leasehold::run_log::{LogWriter, Retention, Scope, Window, each, newest, sweep_job, sweep_old, write};
+use leasehold::run_log::{
+    LogWriter, Retention, Scope, Window, each, in_order, newest, sweep_job, sweep_old, write,
+};
 use leasehold::state::StateDir;
 use leasehold::stores::Store;
 
@@ -152,4 +154,32 @@ fn what_cannot_be_written_is_handed_in_to_its_own_store() {
     log("one").write(&mut store, &record("a", secs(1), 5));
     assert_eq!(kept.waiting(), 0);
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// However far apart the days are, and however far ahead a clock was: nothing is left out, and days without a record are not
+/// read one by one.
+#[test]
+fn all_time_is_read_without_a_list_of_every_day() {
+    let mut records: Vec<_> =
+        [0, 1, 40, 41, 5_000].map(|days| record("a", days * DAY, u128::from(days))).into();
+    records.extend((0..60).map(|days| record("b", days * DAY + secs(1), 100 + u128::from(days))));
+    records.push(LogRecord { at: clock::wall() + 900 * DAY, ..record("a", DAY, 77) });
+    let mut store = filled(&records);
+    let in_order_of = |store: &mut dyn Store, scopes: &[Scope<'_>], first| {
+        let mut ids = Vec::new();
+        let visit = |_: &mut dyn Store, entry: leasehold::run_log::LogEntry| {
+            ids.push(entry.line.id.number());
+            Ok(true)
+        };
+        in_order(store, scopes, Window::all(), first, |_| true, visit).unwrap();
+        ids
+    };
+    let (a, b) = (name("a"), name("b"));
+    for first in [1, 2, 99] {
+        assert_eq!(in_order_of(&mut store, &[Scope::Job(&a)], first), [77, 0, 1, 40, 41, 5_000]);
+        let both = in_order_of(&mut store, &[Scope::Job(&a), Scope::Job(&b)], first);
+        assert_eq!(both, in_order_of(&mut store, &[Scope::All], first));
+        assert_eq!((both.len(), &both[..4]), (66, &[77, 0, 100, 1][..]));
+    }
+    assert_eq!(in_order_of(&mut store, &[], 1), [0; 0]);
 }

@@ -199,7 +199,10 @@ impl Asked {
 
     /// Whether the store has a record of this name beside the run log.
     pub fn is_known(&self) -> bool {
-        self.lease.is_some() || self.job_record.is_some() || !self.rows.is_empty() || !self.unreadable.is_empty()
+        self.lease.is_some()
+            || self.job_record.is_some()
+            || !self.rows.is_empty()
+            || !self.unreadable.is_empty()
     }
 }
 
@@ -247,7 +250,9 @@ pub fn unheard_of(opened: &mut OpenedStore, name: &str) -> Result<Failed, Failed
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let names = |store: &mut dyn Store, prefix: &str| {
         let listed = block_on(store.list(prefix, "", NAMES))?;
-        Ok::<_, Failure>(listed.into_iter().map(|found| found.key[prefix.len()..].to_owned()).collect::<Vec<_>>())
+        Ok::<_, Failure>(
+            listed.into_iter().map(|found| found.key[prefix.len()..].to_owned()).collect::<Vec<_>>(),
+        )
     };
     let (job_records, _) = job_records::read_all(opened.store.as_mut()).map_err(failed)?;
     let leases = names(opened.store.as_mut(), LEASE_PREFIX).map_err(failed)?;

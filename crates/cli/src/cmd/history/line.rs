@@ -326,9 +326,8 @@ impl Line {
 }
 
 /// The columns of the table.
-pub const COLUMNS: [&str; 12] = [
-    "ITEM", "JOB", "LEASE", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS", "NOTE",
-];
+pub const COLUMNS: [&str; 12] =
+    ["ITEM", "JOB", "LEASE", "OUTCOME", "WHEN", "TOOK", "EXIT", "BY", "TOKEN", "ATTEMPT", "STEPS", "NOTE"];
 
 fn kind<'a>(event: Option<LogEvent>, word: &'a str, subject: Option<&Subject>) -> &'a str {
     let of_item = match subject {

@@ -57,10 +57,17 @@ impl<'a> Log<'a> {
         mut visit: impl FnMut(LogEntry) -> bool,
     ) -> Result<(), Failure> {
         let scopes: Vec<Scope<'_>> = self.jobs.iter().map(Scope::Job).collect();
-        in_order(store, &scopes, window, first, |_| true, |store, mut entry| {
-            entry.fill(store)?;
-            Ok(!self.is_about(&entry) || visit(entry))
-        })
+        in_order(
+            store,
+            &scopes,
+            window,
+            first,
+            |_| true,
+            |store, mut entry| {
+                entry.fill(store)?;
+                Ok(!self.is_about(&entry) || visit(entry))
+            },
+        )
     }
 
     fn is_about(&self, entry: &LogEntry) -> bool {
