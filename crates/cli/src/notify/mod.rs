@@ -22,7 +22,8 @@ use crate::report::{self, Report};
 
 use self::ping::Pinger;
 
-/// How long a ping or an alert may take.
+/// How long a ping or an alert by URL may take.
+#[cfg(feature = "http")]
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a run ended, for those who are told.
