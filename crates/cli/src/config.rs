@@ -107,29 +107,31 @@ pub fn of_project(flags: &Everywhere) -> Result<Option<Chosen>, Failed> {
     Ok(Some(Chosen { new_here, ..chosen }))
 }
 
-/// How long the run log is kept, as the project or the user says. A file that cannot be read is told of where the store
-/// is chosen, and changes nothing here.
-pub fn retention(flags: &Everywhere) -> Retention {
-    let (mut age, mut per_job) = (None, None);
-    for file in readable(flags) {
-        age = age.or(file.keep_log);
-        per_job = per_job.or(file.keep_log_runs);
-    }
-    let default = Retention::default();
-    Retention { age: age.unwrap_or(default.age), per_job: per_job.unwrap_or(default.per_job) }
+/// What the project or else the user wants, beside the store.
+pub struct Wishes {
+    /// How long the run log is kept.
+    pub retention: Retention,
+    /// Who is told if something goes wrong.
+    pub alerts: Option<AlertSettings>,
 }
 
-/// Who is told if something goes wrong, as the project or else the user says.
-pub fn alerts(flags: &Everywhere) -> Option<AlertSettings> {
-    readable(flags).find_map(|file| file.alerts)
-}
-
-/// The files of the project and of the user, as far as they can be read.
-fn readable(flags: &Everywhere) -> impl Iterator<Item = ConfigFile> {
+/// Reads them. A file that cannot be read is told of where the store is chosen, and changes nothing here.
+pub fn wishes(flags: &Everywhere) -> Wishes {
     let project = flags.config.as_deref().unwrap_or(Path::new("leasehold.toml"));
     let files =
         [Some((project.to_path_buf(), Whose::Project)), user_config().map(|path| (path, Whose::User))];
-    files.into_iter().flatten().filter_map(|(path, whose)| read_config(&path, whose).ok().flatten())
+    let files =
+        files.into_iter().flatten().filter_map(|(path, whose)| read_config(&path, whose).ok().flatten());
+    let (mut age, mut per_job, mut alerts) = (None, None, None);
+    for file in files {
+        age = age.or(file.keep_log);
+        per_job = per_job.or(file.keep_log_runs);
+        alerts = alerts.or(file.alerts);
+    }
+    let default = Retention::default();
+    let retention =
+        Retention { age: age.unwrap_or(default.age), per_job: per_job.unwrap_or(default.per_job) };
+    Wishes { retention, alerts }
 }
 
 /// The directory that relative paths in a file start from.

@@ -145,10 +145,7 @@ const KEYS: [Key; 28] = [
     for_all("retry", "true: a slot whose outcome is unknown is run again [false]"),
     for_all("attempts", "how often a slot may fail before it waits for you [1]"),
     for_all("keep", "how long records of slots are kept [\"90d\"]"),
-    own(
-        "ping",
-        "a URL that is asked when a run starts (URL/start) and ends (URL/EXITCODE); a skip is URL/log",
-    ),
+    own("ping", "asked when a run starts (URL/start) and ends (URL/EXITCODE); a skip is URL/log"),
     own("ping_file", "instead of ping: the file that has the URL, relative to where the file is"),
 ];
 

@@ -24,6 +24,7 @@ pub use start::{EndedRun, StartError, Starter};
 use crate::handoff::{NotBegun, SlotOutcome, SlotRecord};
 use crate::job_records::{self, DueNow, JobNote, LookFailed, SlotToStart};
 use crate::jobs::Job;
+use crate::notify::AlertSettings;
 use crate::schedule::Slot;
 
 /// With a clock that is further off, nothing is started.
@@ -212,6 +213,11 @@ impl<'a> Scheduler<'a> {
             draining: false,
             failed: false,
         })
+    }
+
+    /// Who is told from now on if a run goes wrong.
+    pub fn alerts(&mut self, alerts: Option<AlertSettings>) {
+        self.starter.alerts = alerts;
     }
 
     /// The store itself.

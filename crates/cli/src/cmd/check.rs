@@ -25,7 +25,6 @@ use serde_json::json;
 use super::job_status::{JobStatus, stood};
 use super::{OpenedStore, daemon, item_args, stats, store_failed, times};
 use crate::args::{CheckArgs, Everywhere};
-use crate::config;
 use crate::exit::{self, Failed};
 use crate::messages::{check as say, notify as notify_say};
 use crate::notify::alerts::{self, Standing};
@@ -137,7 +136,7 @@ pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed
     let mut opened = super::open(flags, &[])?;
     let mut findings = found(flags, &mut opened, args.since)?;
     if args.alert {
-        alert(flags, &mut opened, &findings, out)?;
+        alert(&mut opened, &findings, out)?;
     }
     if let Some(name) = &args.name {
         findings.retain(|finding| finding.is_about(name));
@@ -158,13 +157,8 @@ pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed
 }
 
 /// Sends what is news.
-fn alert(
-    flags: &Everywhere,
-    opened: &mut OpenedStore,
-    findings: &[Finding],
-    out: &Out,
-) -> Result<(), Failed> {
-    let settings = config::alerts(flags).ok_or_else(notify_say::no_alerts)?;
+fn alert(opened: &mut OpenedStore, findings: &[Finding], out: &Out) -> Result<(), Failed> {
+    let settings = opened.alerts.clone().ok_or_else(notify_say::no_alerts)?;
     // Of each job the most serious.
     let mut worst: BTreeMap<Name, (AlertKind, &str)> = BTreeMap::new();
     for finding in findings.iter().filter(|finding| finding.is_open) {

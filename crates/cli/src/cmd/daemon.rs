@@ -20,7 +20,7 @@ use watch::Watch;
 
 use super::{OpenedStore, open_tested, other_stores, remember_store, store_failed};
 use crate::args::{Everywhere, NewHereArgs};
-use crate::config::{self, Chosen};
+use crate::config::Chosen;
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::daemon as say;
 use crate::messages::run::system;
@@ -132,14 +132,14 @@ fn start<'a>(
     remember_store(&opened, &leases(&jobs))?;
     timed(&jobs, opened.store.as_ref())?;
     let number = jobs.len();
-    let OpenedStore { chosen, store, log, .. } = opened;
+    let OpenedStore { chosen, store, log, alerts, .. } = opened;
     let starter = Starter {
         program: std::env::current_exe().map_err(system)?,
         store: chosen.url.clone(),
         store_shown: chosen.shown.clone(),
         new_here: new_here.said,
         verbose: out.verbose,
-        alerts: config::alerts(flags),
+        alerts,
     };
     let mut progress = Progress::new(out, chosen.clone());
     let scheduler = Scheduler::new(store, log, starter, mode, move |event| progress.tell(event));
@@ -187,6 +187,7 @@ fn reloaded(
             out.warn(&say::other_store(&opened.chosen.shown, &chosen.shown));
         }
         timed(&jobs, scheduler.store())?;
+        scheduler.alerts(opened.alerts);
         Ok(jobs)
     });
     let taken = |jobs| scheduler.take(jobs).map_err(|error| not_taken(&error, chosen));

@@ -38,7 +38,7 @@ const ALL: Duration = Duration::from_secs(400 * 86_400);
 /// Prints them, or replaces a file.
 pub fn run(flags: &Everywhere, args: &MetricsArgs, _out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
-    let window = Window::last(config::retention(flags).age.unwrap_or(ALL));
+    let window = Window::last(config::wishes(flags).retention.age.unwrap_or(ALL));
     let text =
         text(opened.store.as_mut(), window).map_err(|failure| store_failed(&failure, &opened.chosen))?;
     match &args.textfile {

@@ -10,10 +10,11 @@ use leasehold::run_log::LogWriter;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::state::{StateDir, is_denial};
 use leasehold::stores::Store;
+use leasehold_run::notify::AlertSettings;
 
 use super::slow_store_notice::SlowStoreNotice;
 use crate::args::Everywhere;
-use crate::config::{self, Chosen, Missing};
+use crate::config::{self, Chosen, Missing, Wishes};
 use crate::exit::{FailKind, Failed, by_kind};
 use crate::messages::store as say;
 use crate::out::Out;
@@ -28,6 +29,8 @@ pub struct OpenedStore {
     pub memory: SeenTokens,
     /// Writes the run log there.
     pub log: LogWriter,
+    /// Who is told if something goes wrong.
+    pub alerts: Option<AlertSettings>,
     /// Where this user keeps state.
     pub state: StateDir,
 }
@@ -50,8 +53,9 @@ pub fn open_for(flags: &Everywhere, leases: &[Name], holders: Holders) -> Result
     if let Some(ignored) = backends::ignored(&chosen.url) {
         out.note(&ignored);
     }
-    let log = memory.log_writer(config::retention(flags));
-    Ok(OpenedStore { chosen, store, memory, log, state })
+    let Wishes { retention, alerts } = config::wishes(flags);
+    let log = memory.log_writer(retention);
+    Ok(OpenedStore { chosen, store, memory, log, alerts, state })
 }
 
 /// Opens the store for a command that takes a lease: a store that machines share is tested on first use.
@@ -64,7 +68,7 @@ pub fn tested(opened: OpenedStore, flags: &Everywhere) -> Result<OpenedStore, Fa
     if opened.store.facts().this_machine_only {
         return Ok(opened);
     }
-    let OpenedStore { chosen, store, memory, log, state } = opened;
+    let OpenedStore { chosen, store, memory, log, alerts, state } = opened;
     let notes = FirstUseNotes::new(&state, &chosen.url, &chosen.shown);
     let out = Out::new(flags);
     let notice = SlowStoreNotice::begin(&out, &chosen);
@@ -75,7 +79,7 @@ pub fn tested(opened: OpenedStore, flags: &Everywhere) -> Result<OpenedStore, Fa
         by_kind(failure.kind, say::not_tested(&chosen.shown, failure.message))
     };
     let store = tested.map_err(failed)?;
-    Ok(OpenedStore { chosen, store, memory, log, state })
+    Ok(OpenedStore { chosen, store, memory, log, alerts, state })
 }
 
 /// Notes, before a lease is asked for, that it is kept on this store: without the note this machine could not protect

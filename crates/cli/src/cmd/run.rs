@@ -59,7 +59,7 @@ pub fn run(flags: &Everywhere, args: &RunArgs, out: &Out) -> Result<u8, Failed> 
         skip_exit: args.manner.skip_exit,
         reports: &args.manner.reports,
         new_here: args.doing.new_here.said,
-        notify: Notify { ping: args.manner.ping.clone(), alerts: config::alerts(flags) },
+        notify: Notify { ping: args.manner.ping.clone(), alerts: None },
     };
     carry_out(&asked, prepare(flags, args), out, |_| ())
 }
@@ -87,9 +87,10 @@ fn carry_out(
     out: &Out,
     left: impl FnOnce(&RunResult),
 ) -> Result<u8, Failed> {
-    let told = Told::new(args, out);
+    let mut told = Told::new(args, out);
     // A run that could not start is reported too.
     let (mut spec, fences, mut opened) = prepared.map_err(|failed| told.early(None, failed))?;
+    told.alert(opened.alerts.take());
     if let Some(nothing) = nothing_to_do(args, &told, &spec, &mut opened, out) {
         return nothing;
     }

@@ -38,7 +38,7 @@ pub fn by_person(
 /// Logs a record on a store that is opened for it.
 pub fn on(flags: &Everywhere, chosen: &Chosen, record: &LogRecord) {
     let Ok(state) = config::state_dir() else { return };
-    let log = SeenTokens::new(state, chosen.shown.clone()).log_writer(config::retention(flags));
+    let log = SeenTokens::new(state, chosen.shown.clone()).log_writer(config::wishes(flags).retention);
     match config::opener(chosen)() {
         Ok(mut store) => log.write(store.as_mut(), record),
         Err(_) => log.keep(record),

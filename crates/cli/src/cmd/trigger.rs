@@ -26,7 +26,6 @@ use serde_json::json;
 use super::{OpenedStore, daemon, item_args, open_tested, other_stores, remember_store, run_log, times};
 use super::{store_failed, timing};
 use crate::args::{Everywhere, TriggerArgs};
-use crate::config;
 use crate::exit::{self, Failed};
 use crate::messages::{plan, run::system, trigger as say};
 use crate::out::Out;
@@ -58,7 +57,7 @@ pub fn run(flags: &Everywhere, args: &TriggerArgs, out: &Out) -> Result<u8, Fail
         store_shown: opened.chosen.shown.clone(),
         new_here: false,
         verbose: out.verbose,
-        alerts: config::alerts(flags),
+        alerts: opened.alerts.clone(),
     };
     out.chat(&say::started(&name));
     let ended = followed(&starter, job, &slot)?;

@@ -67,10 +67,12 @@ pub fn of_run(settings: &AlertSettings, chosen: &Chosen, end: &RunEnd, out: &Out
         ItemState::Failed | ItemState::Killed => Some(AlertKind::Failed),
         ItemState::Ok => None,
     };
+    // `why` knows a key by its own name.
+    let name = job.as_str().strip_suffix(".once").unwrap_or(job.as_str());
     let text = match (kind, &end.refused) {
-        (None, _) => say::well_again(job),
-        (Some(AlertKind::Refused), Some(target)) if !target.is_empty() => say::run_refused(job, target),
-        _ => say::run_ended(job, end.in_words()),
+        (None, _) => say::well_again(name),
+        (Some(AlertKind::Refused), Some(target)) if !target.is_empty() => say::run_refused(name, target),
+        _ => say::run_ended(name, end.in_words()),
     };
     let Ok(mut store) = config::opener(chosen)() else { return };
     tell(settings, store.as_mut(), &Standing { job, kind, text }, out);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use leasehold::core::ledger::ItemState;
 use leasehold::core::name::Name;
-use leasehold_run::notify::Notify;
+use leasehold_run::notify::{AlertSettings, Notify};
 
 use crate::cmd::run::ReportOptions;
 use crate::config::Chosen;
@@ -22,7 +22,8 @@ use crate::report::{self, Report};
 
 use self::ping::Pinger;
 
-/// How long a ping or an alert may take.
+/// How long a ping or an alert by URL may take.
+#[cfg(feature = "http")]
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a run ended, for those who are told.
@@ -78,6 +79,11 @@ impl<'a> Told<'a> {
                 }
             });
         Self { options, notify, out, pinger }
+    }
+
+    /// Alerts go there. Without a store, none can be sent.
+    pub fn alert(&mut self, settings: Option<AlertSettings>) {
+        self.notify.alerts = settings;
     }
 
     /// Tells that the run begins, without waiting.

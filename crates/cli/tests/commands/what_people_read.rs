@@ -63,7 +63,7 @@ fn the_file_of_jobs_is_explained() {
             listed += 1;
         }
     }
-    assert_eq!(listed, 26, "{table}");
+    assert_eq!(listed, 28, "{table}");
     let once = world.run(&["help", "once"]).quiet().out;
     let once: Vec<&str> = once.split_whitespace().collect();
     assert!(

@@ -87,7 +87,7 @@ fn prepare(
     let key = described.key.clone().map(Subject::Key);
     let if_unknown = if described.retry { IfUnknown::Retry } else { IfUnknown::Refuse };
     let wishes = TimingWishes { ttl: described.ttl, heartbeat: described.heartbeat, grace: described.grace };
-    on_store(flags, fences, &leases.clone(), |store| {
+    let prepared = on_store(flags, fences, &leases.clone(), |store| {
         let (timing, job, run_id) = (timing(wishes, store)?, described.job.clone(), described.run_id.clone());
         let args = described.command[1..].iter().map(Into::into).collect();
         Ok(RunSpec {
@@ -100,5 +100,10 @@ fn prepare(
             max_run: described.max_run,
             ..RunSpec::new(leases, job, run_id, timing, program, args)
         })
+    });
+    // The scheduler says who is told, not the directory of the job.
+    prepared.map(|(spec, fences, opened)| {
+        let alerts = described.notify.alerts.clone();
+        (spec, fences, cmd::OpenedStore { alerts, ..opened })
     })
 }
