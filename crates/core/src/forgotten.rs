@@ -267,6 +267,8 @@ pub enum Left {
     Young,
     /// The store cannot tell its age.
     AgeUnknown,
+    /// The store is behind what this machine has seen: it was rewound.
+    Rewound,
     /// It cannot be read.
     Unreadable,
     /// It was changed while it was being removed.
@@ -284,6 +286,7 @@ impl Left {
             Self::Unknown => "unknown",
             Self::Young => "young",
             Self::AgeUnknown => "age-unknown",
+            Self::Rewound => "rewound",
             Self::Unreadable => "unreadable",
             Self::Changed => "changed",
         }
@@ -311,8 +314,8 @@ impl Aged<'_> {
 }
 
 /// Whether a lease may be removed, and its last token. It must have been given back: of a run that did not do that,
-/// nobody knows whether it is over.
-pub fn may_forget(record: &LeaseRecord, aged: &Aged<'_>) -> Result<SeenToken, Left> {
+/// nobody knows whether it is over. `seen`: the highest token that this machine has seen.
+pub fn may_forget(record: &LeaseRecord, aged: &Aged<'_>, seen: Option<SeenToken>) -> Result<SeenToken, Left> {
     let view = View::at_a_glance(record, aged.age, aged.resolution, aged.instance);
     match Standard.standing(record, &view) {
         LeaseStanding::Free => {}
@@ -321,7 +324,11 @@ pub fn may_forget(record: &LeaseRecord, aged: &Aged<'_>) -> Result<SeenToken, Le
     }
     // Also if another instance answers: a message to the earlier one cannot land in this one any more.
     aged.is_older()?;
-    Ok(SeenToken { epoch: record.epoch, token: record.token })
+    let last = SeenToken { epoch: record.epoch, token: record.token };
+    if seen.is_some_and(|seen| last.is_behind(seen)) {
+        return Err(Left::Rewound);
+    }
+    Ok(last)
 }
 
 /// Whether the record of a key may be removed: it is done, or is not to be run.

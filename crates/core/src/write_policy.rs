@@ -349,7 +349,8 @@ pub fn may_remove(offer: &RemovalOffer<'_>) -> Result<(), Illegal> {
     let name = Name::new(name).map_err(|_| Illegal::Name)?;
     let old = exact(&name, offer.old).ok_or(Illegal::Stored)?;
     let RemovalOffer { age, resolution, instance, .. } = *offer;
-    let last = may_forget(&old, &Aged { age, resolution, instance, least: LEAST_AGE }).map_err(|left| {
+    let aged = Aged { age, resolution, instance, least: LEAST_AGE };
+    let last = may_forget(&old, &aged, None).map_err(|left| {
         if matches!(left, Left::Held | Left::Expired) { Illegal::Held } else { Illegal::Young }
     })?;
     let said = offer.forgotten.iter().filter_map(|body| Forgotten::decode(body).ok());

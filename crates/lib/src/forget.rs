@@ -15,6 +15,7 @@ use leasehold_core::update::{FoundRecord, Update, UpdateDecision, UpdateOutcome}
 use pollster::block_on;
 
 use crate::ledger::{PREFIXES, key_of, lease_of, plain};
+use crate::seen_tokens::SeenTokens;
 use crate::stores::{Cas, Clock, Failure, FailureKind, Landed, Listed, Store, StoreFacts, Stored};
 use crate::update::{NextCall, StoreAnswer, drive};
 use crate::{clock, host, random};
@@ -35,6 +36,8 @@ pub struct Wish<'a> {
     pub older_than: Duration,
     /// Who asks, for people.
     pub by: &'a str,
+    /// What this machine has seen of leases on the store.
+    pub notes: Option<&'a SeenTokens>,
     /// Look only.
     pub dry: bool,
 }
@@ -193,7 +196,8 @@ pub fn forget(store: &mut dyn Store, wish: &Wish<'_>, forgot: &mut Forgot) -> Re
             }
         }
     }
-    if !wish.dry && !(forgot.leases.is_empty() && forgot.keys.is_empty()) {
+    let gone = !forgot.leases.is_empty() || !forgot.keys.is_empty();
+    if gone && !wish.dry {
         forgot.log = forget_log(store, wish, forgot)?;
     }
     Ok(())
@@ -243,7 +247,7 @@ fn forget_lease(
     stored: &Stored,
     forgot: &mut Forgot,
 ) -> Result<(), ForgetError> {
-    let judged = match judge_lease(store, name, stored, wish.older_than) {
+    let judged = match judge_lease(store, wish.notes, name, stored, wish.older_than) {
         Ok((lease, last)) => match key_stays(store, &lease)? {
             Some(Err(why)) => Err(why),
             Some(Ok(())) | None => Ok((lease, last)),
@@ -275,6 +279,7 @@ fn forget_lease(
 /// Whether a lease may be removed, and its last token.
 pub(crate) fn judge_lease(
     store: &dyn Store,
+    notes: Option<&SeenTokens>,
     name: &str,
     stored: &Stored,
     least: Duration,
@@ -283,7 +288,8 @@ pub(crate) fn judge_lease(
     let record = LeaseRecord::decode(&lease, &stored.body).map_err(|_| Left::Unreadable)?;
     let facts = store.facts();
     let (age, resolution) = (known_age(&facts, stored.age), facts.resolution);
-    let last = may_forget(&record, &Aged { age, resolution, instance: &facts.instance, least })?;
+    let seen = notes.and_then(|notes| notes.recall(&lease).seen);
+    let last = may_forget(&record, &Aged { age, resolution, instance: &facts.instance, least }, seen)?;
     Ok((lease, last))
 }
 

@@ -35,9 +35,15 @@ pub fn run(flags: &Everywhere, args: &ForgetArgs, out: &Out) -> Result<u8, Faile
     if opened.store.facts().clock == Clock::Observed {
         return Err(say::no_ages(&opened.chosen.shown));
     }
-    let by = run_log::who();
-    let wish =
-        Wish { text: &text, names: names.as_ref(), older_than: args.older_than, by: &by, dry: args.dry_run };
+    let (by, notes) = (run_log::who(), opened.memory.clone());
+    let wish = Wish {
+        text: &text,
+        names: names.as_ref(),
+        older_than: args.older_than,
+        by: &by,
+        notes: Some(&notes),
+        dry: args.dry_run,
+    };
     let mut forgot = Forgot::default();
     let done = forget::forget(opened.store.as_mut(), &wish, &mut forgot);
     // What was removed is removed, also if not all could be.

@@ -12,10 +12,10 @@ pub const CATALOGUE: Catalogue =
 
 notes! {
     forgot(name, store, leases, keys, log)
-        "forgot {name} on {store}: {leases} leases, {keys} keys and {log} records of the run log were removed";
+        "forgot {name} on {store}; records removed: {leases} of leases, {keys} of keys, {log} of the run log";
     would(name, store, leases, keys)
-        "would forget {name} on {store}: {leases} leases and {keys} keys. Nothing was removed. To remove them, leave out \
-         --dry-run";
+        "would forget {name} on {store}; records to remove: {leases} of leases, {keys} of keys. Nothing was removed. To \
+         remove them, leave out --dry-run";
     nothing(name, store, age)
         "nothing to forget for {name} on {store}: no free lease and no finished key there has been unchanged for {age}";
     before(name, store) "nothing to forget: {name} was forgotten on {store} before";

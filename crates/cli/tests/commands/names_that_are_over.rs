@@ -264,6 +264,29 @@ fn targets_that_still_have_the_fence_are_named() {
     site.sh(&run).is(0, "");
 }
 
+/// A store that is behind what this machine has seen lost the newest run, which may be at work.
+#[test]
+fn a_store_that_was_rewound_forgets_nothing_here() {
+    let mut site = Site::new();
+    site.on("one", &["run", "site", "true"]).is(0, "");
+    let backup = site.world.path("backup.db");
+    let db = Connection::open(&site.db).unwrap();
+    db.execute("VACUUM INTO ?1", [backup.to_str().unwrap()]).unwrap();
+    drop(db);
+    site.on("one", &["run", "site", "true"]).is(0, "");
+    for end in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{end}", site.db.display()));
+    }
+    fs::copy(&backup, &site.db).unwrap();
+    site.age("leases/site");
+    let told = site.on("one", &[&["--json"], &forget("site")[..]].concat()).is(0, "forget.nothing").json();
+    assert_eq!(told["left"][0]["why"], "rewound", "{told}");
+    site.on("one", &["run", "site", "true"]).is(79, "store.rewound");
+    // A machine that does not know better may; the other one still refuses, because it has seen a later token.
+    site.on("two", &forget("site")).is(0, "forget.forgot");
+    site.on("one", &["run", "site", "true"]).is(79, "store.vanished");
+}
+
 /// Whoever gets the lease keeps it, and every grant has a token of its own.
 fn race(rounds: usize, mut both: impl FnMut() -> (Ended, Ended), mut record: impl FnMut() -> LeaseRecord) {
     let (mut seen, mut began, mut left) = (BTreeSet::new(), 0, 0);

@@ -91,7 +91,7 @@ impl<R: Rules> World<R> {
             instance: &reading.instance,
             least: std::time::Duration::from_nanos(if young { 0 } else { least(&self.config) }),
         };
-        let last = match may_forget(&record, &aged) {
+        let last = match may_forget(&record, &aged, None) {
             Err(Left::Held | Left::Expired) if self.mutant == Mutant::ForgetsHeld => {
                 SeenToken { epoch: record.epoch, token: record.token }
             }

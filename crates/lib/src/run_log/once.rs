@@ -52,7 +52,7 @@ pub fn sweep(
             None => block_on(store.read(&key))?,
         };
         let Some(stored) = stored else { continue };
-        let Ok((lease, _)) = judge_lease(store, name, &stored, LEAST_AGE) else { continue };
+        let Ok((lease, _)) = judge_lease(store, notes, name, &stored, LEAST_AGE) else { continue };
         let entry = if of.is_empty() { None } else { ledger::entry(store, &Subject::Key(of.into()))? };
         if !entry.is_some_and(|entry| may_sweep_lease_of(&entry)) {
             continue;
@@ -105,6 +105,41 @@ pub fn sweep_notes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leasehold_core::ids::{Epoch, Token, WriteId};
+    use leasehold_core::rules::SeenToken;
+    use std::time::{Duration, SystemTime};
+
+    use crate::backends::memory::MemoryStore;
+    use crate::state::StateDir;
+
+    /// Notes of a lease that is gone stay until somebody says that it was forgotten, and so do those of a lease that is there.
+    #[test]
+    fn stale_notes_go_where_their_names_were_forgotten() {
+        let place = std::env::temp_dir().join(format!("leasehold-notes-{:032x}", crate::random::seed()));
+        let state = StateDir::at(place.clone());
+        state.ensure().unwrap();
+        let notes = SeenTokens::new(state.clone(), "memory:");
+        let name = |text: &str| Name::new(text).unwrap();
+        for lease in ["pr/1", "pr/new", "pr/there", "site"] {
+            let seen = SeenToken { epoch: Epoch::first(1), token: Token::FIRST };
+            notes.remember(&name(lease), Some(seen), None);
+            let file = std::fs::File::open(state.memory_file(&name(lease))).unwrap();
+            if lease != "pr/new" {
+                file.set_modified(SystemTime::UNIX_EPOCH + clock::wall() - Duration::from_secs(7_200))
+                    .unwrap();
+            }
+        }
+        let mut store = MemoryStore::new().unwrap();
+        block_on(store.cas("leases/pr/there", None, WriteId(1), b"x"));
+        let end = clock::boot_time().plus(Duration::from_secs(60));
+        assert_eq!(sweep_notes(&mut store, &notes, 0, end), Ok(0), "nobody has said so");
+        announce(&mut store, &Names::Under("pr/".into()), None, "me").unwrap();
+        assert_eq!(sweep_notes(&mut store, &notes, 1, end), Ok(1));
+        let left =
+            ["pr/1", "pr/new", "pr/there", "site"].map(|lease| notes.recall(&name(lease)).seen.is_some());
+        assert_eq!(left, [false, true, true, true], "young notes and other names stay");
+        std::fs::remove_dir_all(place).unwrap();
+    }
 
     #[test]
     fn it_begins_anywhere_among_names_that_begin_alike() {

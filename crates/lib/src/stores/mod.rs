@@ -143,8 +143,8 @@ pub trait Store: Send {
     /// Keys that start with `prefix` and sort after `after`: in order, and at most `limit` of them.
     async fn list(&mut self, prefix: &str, after: &str, limit: usize) -> Result<Vec<Listed>, Failure>;
 
-    /// Removes `key` if its version is `version`. For the records of items that are no longer needed; lease records
-    /// are never removed.
+    /// Removes `key` if its version is `version`. For records that are no longer needed. Leases only by
+    /// [`crate::forget`], which says so first.
     async fn remove(&mut self, key: &str, version: &Version) -> Cas;
 
     /// Writes of different keys, each as with [`Store::cas`], answered in their order. A store that can sends

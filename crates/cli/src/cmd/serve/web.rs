@@ -17,7 +17,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use leasehold::core::ids::WriteId;
 use leasehold::core::store::FailureKind;
-use leasehold::core::write_policy::{self, AllowedListing, Rights};
+use leasehold::core::write_policy::{self, AllowedListing, Illegal, Rights};
 use leasehold::stores::{Listed, Version};
 use leasehold::text::percent_decoded;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -194,7 +194,10 @@ async fn handle(request: Request<Incoming>, shared: &ServerState) -> Result<Http
             json_reply(412, at, &[], json!({"error": say::other_version(), "reason": "conflict"}))
         }
         StoreResult::Illegal(why) => {
-            shared.out.warn(&say::write_refused(format!("{key:?}"), why));
+            // Clients try to remove the leases of finished keys by themselves.
+            if why != Illegal::Admin {
+                shared.out.warn(&say::write_refused(format!("{key:?}"), why));
+            }
             json_reply(422, at, &[], json!({"error": why.to_string(), "reason": why.word()}))
         }
         StoreResult::Listed(_) | StoreResult::Failed(_) => {
