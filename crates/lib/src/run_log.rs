@@ -78,6 +78,11 @@ impl LogWriter {
         Self::new(Unlogged::none(), Retention::default())
     }
 
+    /// How long records are kept.
+    pub fn retention(&self) -> Retention {
+        self.retention
+    }
+
     /// Keeps a record on this machine: there is no store to write it into now.
     pub fn keep(&self, record: &LogRecord) {
         self.unlogged.keep(record);

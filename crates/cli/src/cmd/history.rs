@@ -22,7 +22,7 @@ use self::line::COLUMNS;
 pub use self::line::{ItemRow, Line};
 use super::{OpenedStore, daemon, store_failed};
 use crate::args::{Everywhere, HistoryArgs};
-use crate::config::{self, scope};
+use crate::config::scope;
 use crate::exit::{self, Failed};
 use crate::messages::history as say;
 use crate::out::{self, Out};
@@ -81,7 +81,7 @@ pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Fail
             return Err(unheard_of(&mut opened, name)?);
         }
     }
-    listing.end(&opened, config::retention(flags));
+    listing.end(&opened, opened.log.retention());
     Ok(exit::OK)
 }
 

@@ -24,7 +24,6 @@ use super::history::{self, About, Asked, ItemRow, Line};
 use super::job_status::{self, JobStatus, KnownJob, is_at};
 use super::{OpenedStore, daemon, item_args, status, store_failed, times};
 use crate::args::{Everywhere, WhyArgs};
-use crate::config;
 use crate::exit::{self, Failed};
 use crate::messages::{history as history_say, items, why as say};
 use crate::out::{self, Out};
@@ -166,7 +165,7 @@ pub fn run(flags: &Everywhere, args: &WhyArgs, out: &Out) -> Result<u8, Failed> 
     let leases = leases(&mut opened, question.name, job)?;
     let any = found.is_known() || !log.lines.is_empty() || !around.is_empty();
     let (asked, stood, question) = (asked.as_ref(), stood.as_ref(), &question);
-    let kept = config::retention(flags).age;
+    let kept = opened.log.retention().age;
     let known =
         Known { question, taken, asked, job, users, leases, rows, more, last, around, slots, stood, kept };
     if !any && known.is_nothing() {
