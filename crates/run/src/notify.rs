@@ -1,7 +1,7 @@
 //! Who is told how a run went: a URL that is pinged, and alerts. The URLs are secrets.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use leasehold_core::alert::AlertKind;
 use serde::{Deserialize, Serialize};
@@ -50,20 +50,22 @@ impl SecretUrl {
     }
 
     /// The keys `NAME` and `NAME_file` of a section. A relative path starts from `base`.
-    pub fn of(section: &Section<'_>, name: &str, base: &std::path::Path) -> Result<Option<Self>, BadFile> {
+    pub fn of(section: &Section<'_>, name: &str, base: &Path) -> Result<Option<Self>, BadFile> {
         let in_file = format!("{name}_file");
         let url = section.parsed(name, |text| checked(text.trim().into()))?;
         let file = section.text(&in_file)?;
         match (url, file) {
             (Some(_), Some(_)) => Err(section.bad(&in_file, &format!("write {name} or {in_file}, not both"))),
             (Some(url), None) => Ok(Some(Self::Url(url))),
-            // The run that reads it may be in another directory.
-            (None, file) => Ok(file.map(|file| {
-                let path = base.join(file);
-                Self::File(std::path::absolute(&path).unwrap_or(path))
-            })),
+            (None, file) => Ok(file.map(|file| Self::File(whole(base, &file)))),
         }
     }
+}
+
+/// A path of a file, whatever directory is the current one later.
+fn whole(base: &Path, path: &str) -> PathBuf {
+    let path = base.join(path);
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// Refuses what cannot be asked over HTTP.
@@ -92,11 +94,15 @@ const KEYS: [&str; 4] = ["url", "url_file", "command", "on"];
 
 impl AlertSettings {
     /// The section `[alerts]` of a file, if there is one.
-    pub fn of(file: &Section<'_>, base: &std::path::Path) -> Result<Option<Self>, BadFile> {
+    pub fn of(file: &Section<'_>, base: &Path) -> Result<Option<Self>, BadFile> {
         let Some(section) = file.section("alerts")? else { return Ok(None) };
         section.only(&KEYS)?;
         let url = SecretUrl::of(&section, "url", base)?;
-        let command = section.texts("command")?.unwrap_or_default();
+        let mut command = section.texts("command")?.unwrap_or_default();
+        // The run that starts it may be in another directory.
+        if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+            *program = whole(base, program).to_string_lossy().into_owned();
+        }
         if url.is_none() && command.first().is_none_or(String::is_empty) {
             return Err(section.bad("", "[alerts] needs url, url_file or command"));
         }

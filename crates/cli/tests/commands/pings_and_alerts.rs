@@ -179,6 +179,9 @@ fn a_url_that_hangs_holds_nothing_up() {
     );
     run.ended().is(0, "notify.not_pinged").names(&["127.0.0.1"]).lacks(SECRET);
     assert!(boot_time().since(began) < Duration::from_secs(20));
+    // A start that gets no answer does not keep the lease from being renewed.
+    let long = ["run", "long", "--ttl", "2s", "--ping", &server.url(), "--", "sleep", "5"];
+    world.run(&long).is(0, "notify.not_pinged").lacks("run.lost");
     // Nor does one that refuses, or is not there.
     let sour = Listener::answering("503 No");
     let told = world.run(&["run", "site", "--ping", &sour.url(), "true"]).is(0, "notify.not_pinged");
@@ -226,6 +229,12 @@ fn jobs_of_a_schedule_ping_and_are_not_stopped_by_a_file_that_is_gone() {
     assert_eq!(server.parts()[2..], ["start", "4"]);
     fs::remove_file(site.world.path("a/secret/ping")).unwrap();
     site.run("a", &["trigger", "site"]).is(4, "notify.not_usable").names(&["secret/ping"]);
+    // So is a command of [alerts], whatever the directory of the job.
+    site.world.script("a/mail.sh", "#!/bin/sh\ncat >> \"${0%/*}/mail\"\n");
+    let alerts = "[alerts]\ncommand = [\"./mail.sh\"]\n";
+    site.jobs("a", &format!("{alerts}{}", job("site", RARE, "dir = \"elsewhere\"", "exit 4")));
+    site.run("a", &["trigger", "site"]).is(4, "");
+    assert_eq!(lines(&site.world.path("a/mail")).len(), 1);
     for wrong in ["ping = \"hc.example\"", "ping = \"https://x\"\nping_file = \"y\""] {
         site.jobs("a", &job("site", RARE, wrong, "exit 4"));
         site.run("a", &["plan"]).is(78, "leasehold.toml");

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::schedules::kit::{RARE, Site, job};
 use crate::what_the_log_adds_up_to::{MINUTE, record, tells, with};
+use crate::world::places::places;
 use crate::world::{Ended, World, until};
 
 /// The findings, "KIND JOB" each; in the order in which they are told.
@@ -163,4 +164,35 @@ fn jobs_that_are_overdue_or_failed_are_told() {
     // Elsewhere the file is not there, and the store knows the job.
     fs::create_dir_all(site.world.path("b")).unwrap();
     assert_eq!(findings(&site.run("b", &["--json", "check"]).is(1, "")), ["failed site"]);
+}
+
+/// Also where lists have no bodies, and where a machine is far from its store.
+#[test]
+fn every_store_tells_the_same() {
+    for place in places() {
+        let world = place.world();
+        // Some of them are the same database.
+        let name = format!("told-{}-{}", place.name.replace(' ', "-"), std::process::id());
+        let url = place.url();
+        let mail = world.at("mail");
+        let alerts = format!("[alerts]\ncommand = [\"sh\", \"-c\", \"cat >> {mail}\"]\n");
+        world.write("leasehold.toml", &alerts);
+        let on = |args: &[&str]| world.run(&[&["--store", &url], args].concat());
+        for _ in 0..2 {
+            on(&["run", &name, "--ttl", "60s", "sh", "-c", "exit 3"]).is(3, "");
+        }
+        let found = on(&["--json", "check", &name]).is(1, "");
+        assert_eq!(findings(&found), [format!("failed {name}")], "{}: {found:#?}", place.name);
+        on(&["run", &name, "--ttl", "60s", "true"]).is(0, "");
+        on(&["--json", "check", &name]).is(0, "");
+        let stats = on(&["--json", "stats", &name]).is(0, "").json();
+        assert_eq!((&stats["runs"], &stats["ok"]), (&3.into(), &1.into()), "{}: {stats}", place.name);
+        let metrics = on(&["metrics"]).is(0, "").out;
+        let sample = format!("leasehold_runs_total{{job=\"{name}\",outcome=\"failed\"}} 2\n");
+        assert!(metrics.contains(&sample), "{}: {metrics}", place.name);
+        let mail = std::fs::read_to_string(mail).unwrap();
+        let kinds: Vec<Value> = mail.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let kinds: Vec<_> = kinds.iter().map(|message| message["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["failed", "ok"], "{}", place.name);
+    }
 }
