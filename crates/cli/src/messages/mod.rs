@@ -11,6 +11,8 @@ pub mod by_hand;
 mod commands;
 pub mod config;
 pub mod daemon;
+#[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
+pub mod dashboard;
 pub mod demo;
 pub mod doctor;
 pub mod fence;
@@ -95,6 +97,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     config::CATALOGUE,
     other_stores::CATALOGUE,
     serve::CATALOGUE,
+    dashboard::CATALOGUE,
     report::CATALOGUE,
     observe::CATALOGUE,
     leasehold::state::messages::CATALOGUE,
