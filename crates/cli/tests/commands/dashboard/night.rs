@@ -1,5 +1,6 @@
 //! A store with a day of runs in it, made up.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use leasehold::clock;
@@ -80,6 +81,7 @@ pub fn fill(world: &World, url: &str) {
     let now = clock::wall().as_secs();
     let mut dice = Dice(7);
     let mut records = Vec::new();
+    let mut tokens = BTreeMap::new();
     for (site, offset) in SITES {
         let first = (now - DAY).div_euclid(EVERY) * EVERY + offset * MINUTE;
         let mut token = 40 + dice.roll(200);
@@ -100,7 +102,7 @@ pub fn fill(world: &World, url: &str) {
                 ("rorklab", _) if due + 65 * MINUTE > now => {
                     token += 1;
                     let failed = run(due + 95, LogEvent::Failed, site, "mac-mini", token, 95);
-                    let said = "Fetching the feed\nerror: 503 from the origin\n<script>alert(1)</script>";
+                    let said = "Fetching the feed\nerror: 503 from the origin\ngiving up after 3 tries";
                     records.push(slot(LogRecord { said: said.into(), ..failed }));
                 }
                 ("claudelab", 22) => {
@@ -132,6 +134,7 @@ pub fn fill(world: &World, url: &str) {
                 }
             }
         }
+        tokens.insert(site, token);
     }
     log(url, &records);
     // The schedules.
@@ -147,21 +150,24 @@ pub fn fill(world: &World, url: &str) {
     let charge = ["--store", url, "run", "charges", "--key", "charge-4711", "--ttl", "2s", "--", "sh", "-c"];
     assert_eq!(world.run(&[&charge[..], &["kill -9 $PPID"]].concat()).code, 137);
     world.run(&[&charge[..], &["true"]].concat()).is(79, "items.unknown");
-    hold(world, url, "gemilab", "mac-mini", 9034);
-    hold(world, url, "antigravitylab", "macbook", 2391);
+    hold(world, url, ("gemilab", "10m"), "mac-mini/9034", tokens["gemilab"] + 1);
+    hold(world, url, ("antigravitylab", "1h"), "macbook/2391", tokens["antigravitylab"] + 1);
 }
 
-/// A run on this machine has the lease.
-pub fn hold(world: &World, url: &str, lease: &str, host: &str, pid: u32) -> u64 {
-    let token = world.run(&["--store", url, "acquire", lease, "--ttl", "1h"]).token();
+/// A run on this machine has had the lease for six minutes.
+pub fn hold(world: &World, url: &str, (lease, ttl): (&str, &str), holder: &str, token: u64) {
+    world.run(&["--store", url, "acquire", lease, "--ttl", ttl]).token();
+    let (host, pid) = holder.rsplit_once('/').unwrap();
     let mut store = open(url);
     let (name, key) = (Name::new(lease).unwrap(), format!("leases/{lease}"));
     let stored = block_on(store.read(&key)).unwrap().unwrap();
     let mut record = LeaseRecord::decode(&name, &stored.body).unwrap();
     record.write = WriteId(random::seed());
     record.holder.host = host.into();
-    record.holder.pid = pid;
+    record.holder.pid = pid.parse().unwrap();
+    let since = clock::wall().as_secs() as i64 - 372;
+    record.holder.since = jiff::Timestamp::from_second(since).unwrap().to_string();
+    record.token = Token::new(token).unwrap();
     let written = block_on(store.cas(&key, Some(&stored.version), record.write, &record.encode()));
     assert!(matches!(written, Cas::Written { .. }), "{written:?}");
-    token
 }

@@ -239,7 +239,7 @@ fn what_somebody_wrote_is_shown_as_text() {
         ..record(now() - 3, LogEvent::Unknown, "other", evil, 6)
     };
     log(&board.url, &[failed, refused, unknown]);
-    hold(&board.world, &board.url, "held", evil, 7);
+    hold(&board.world, &board.url, ("held", "1h"), &format!("{evil}/7"), 7);
     for page in ["/", "/timeline", "/jobs", "/job/site", "/job/held", "/log", "/log?name=%3Cscript%3E"] {
         let answer = board.get(page);
         assert_eq!(answer.body.matches("<script").count(), 1, "{page}: {}", answer.body);

@@ -157,7 +157,7 @@ pub enum Matter {
         ok_since: bool,
     },
     /// An item waits for a person.
-    Decision(Waiting),
+    Decision(Box<Waiting>),
     /// A slot has been due for so long; so many are.
     Overdue(Name, Duration, u64),
     /// A job is paused by somebody, since then.
@@ -435,7 +435,7 @@ fn standing(
 /// What needs a person, and what is good to know; each the newest first.
 fn matters(recent: &Recent, jobs: &[JobNow], leases: &[LeaseRow]) -> (Vec<Matter>, Vec<Matter>) {
     let (mut needs, mut notes) = (Vec::new(), Vec::new());
-    needs.extend(recent.waiting.iter().cloned().map(Matter::Decision));
+    needs.extend(recent.waiting.iter().cloned().map(Box::new).map(Matter::Decision));
     for row in leases {
         if let Some(problem) = &row.problem {
             needs.push(Matter::BadLease(row.lease.clone(), problem.clone()));

@@ -111,7 +111,10 @@ fn shown(facts: &JobFacts) -> Markup {
         div.g2 {
             section.card.chart aria-labelledby="times" {
                 div.sech { h2 #times { "Run times" } span.mut.small { "the scale is logarithmic" } }
-                @if facts.ok.is_empty() && facts.others.is_empty() { p.none { (say::no_times()) } } @else { (histogram(facts)) }
+                @if facts.ok.is_empty() && facts.others.is_empty() { p.none { (say::no_times()) } } @else {
+                    div.wide { (histogram(facts, 760.0, "wide")) }
+                    div.narrow { (histogram(facts, 326.0, "narrow")) }
+                }
                 p.legend {
                     @for event in [LogEvent::Ok, LogEvent::Failed, LogEvent::Lost, LogEvent::Killed, LogEvent::Unknown, LogEvent::Released] {
                         @if count(event) > 0 {

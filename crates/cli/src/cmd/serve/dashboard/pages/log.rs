@@ -53,7 +53,7 @@ pub fn read(store: &mut dyn Store, listing: &Listing) -> Result<Records, Failure
 pub async fn log(State(shared): Shared, uri: Uri) -> Response {
     let seen = shared.live.now().await;
     let asked = Asked::of(&uri);
-    let listing = asked.as_ref().map_err(|_| ()).and_then(|asked| Ok(asked.listing()));
+    let listing = asked.as_ref().map_err(|_| ()).map(Asked::listing);
     let asked = asked.unwrap_or_default();
     let (status, body) = match listing {
         Ok(Ok(listing)) => {

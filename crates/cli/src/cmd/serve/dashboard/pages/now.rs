@@ -166,9 +166,9 @@ fn lease(row: &LeaseRow, look: &Look) -> Markup {
                     span.mut { "–" }
                 }
             }
-            td.num data-label="Held for" data-since=[ago(row.held)] { (row.held.map_or_else(dash, human)) }
+            td.num data-label="Held for" data-since=[ago(row.held)] { (row.held.map_or_else(dash, whole)) }
             td.num data-label="Renewed" data-since=[ago(row.renewed)] data-after=" ago" {
-                (row.renewed.map_or_else(dash, |time| format!("{} ago", human(time))))
+                (row.renewed.map_or_else(dash, |time| format!("{} ago", whole(time))))
             }
             td.num data-label="Ends in" {
                 @if let Some(left) = row.ends_in.filter(|_| held) {
@@ -177,7 +177,7 @@ fn lease(row: &LeaseRow, look: &Look) -> Markup {
                         rect.under width=(BAR) height="6" rx="3" {}
                         rect.over width=(part(left, ttl)) height="6" rx="3" data-until=[ends] data-ttl=(ttl.as_secs()) {}
                     }
-                    span data-until=[ends] { (human(Duration::from_secs(left.as_secs()))) }
+                    span data-until=[ends] { (whole(left)) }
                 } @else { "–" }
             }
             td data-label={ "Last " (STRIP) } {
@@ -201,6 +201,11 @@ pub fn strip(newest: &[LogLine]) -> Markup {
 
 fn running() -> Markup {
     html! { svg.g viewBox="0 0 16 16" aria-hidden="true" { path d="M5 3.5v9l7.5-4.5z" {} } }
+}
+
+/// In whole seconds: the script counts on from there.
+fn whole(time: Duration) -> String {
+    human(Duration::from_secs(time.as_secs()))
 }
 
 fn dash() -> String {
