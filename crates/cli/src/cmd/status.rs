@@ -77,6 +77,7 @@ pub struct LeaseRow {
     /// When it ends, unless it is renewed.
     pub ends_in: Option<Duration>,
     /// How long it lasts after a renewal.
+    #[cfg_attr(not(feature = "http"), allow(dead_code))] // only the dashboard shows it
     pub ttl: Option<Duration>,
     /// Why its record cannot be used.
     pub problem: Option<String>,

@@ -1,5 +1,6 @@
 //! `leasehold serve`: the dashboard, as a browser and as a program meet it.
 
+mod first_byte;
 mod night;
 mod pages;
 mod refused;
