@@ -104,6 +104,18 @@ try {
   }, first, { timeout: 4000 });
   told.push('times count on');
 
+  // A page that nobody sees gives its connection back, and catches up when it is seen again.
+  const seen = (hidden) => page.evaluate((value) => {
+    Object.defineProperty(document, 'hidden', { value, configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, hidden);
+  await seen(true);
+  const late = given.take.map((word) => (word === 'just-taken' ? 'taken-unseen' : word));
+  execFileSync(late[0], late.slice(1));
+  await seen(false);
+  await page.waitForSelector('th a[href="/job/taken-unseen"]', { timeout: 5000 });
+  told.push('it catches up');
+
   // Filters.
   await go(page, '/log');
   await page.click('nav[aria-label=Outcome] a:has-text("failed")');

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold::clock;
 use leasehold::core::run_log::{LogEvent, LogRecord};
-use leasehold::run_log::{Scope, Window, newest};
+use leasehold::run_log::{Scope, Window, each, newest};
 
 use super::Board;
 use super::night::{log, open, run};
@@ -40,20 +40,31 @@ fn a_long_log_costs_what_the_store_takes() {
             .collect();
         log(&url, &records);
         let mut store = open(&url);
-        let mut query = |time: Duration, limit: usize| {
-            median(|| {
-                let found = newest(store.as_mut(), Scope::All, Window::last(time), limit, |_| true).unwrap();
-                assert!(!found.0.is_empty());
+        let week = Window::last(Duration::from_secs(7 * 86_400));
+        let page = median(|| {
+            let found = newest(store.as_mut(), Scope::All, week, 50, |_| true).unwrap();
+            assert_eq!((found.0.len(), found.1), (50, true));
+        });
+        let day = median(|| {
+            let mut found = 0;
+            let last = Window::last(Duration::from_secs(86_400));
+            each(store.as_mut(), Scope::All, last, 1_000, |_| {
+                found += 1;
+                true
             })
-        };
-        let week = Duration::from_secs(7 * 86_400);
-        let (page, day) = (query(week, 50), query(Duration::from_secs(86_400), 50));
+            .unwrap();
+            assert!(found >= many / days);
+        });
         let board = Board::of(world, url, &[]);
-        // The first look at the log is not shared with anybody.
-        let begun = clock::boot_time();
-        board.get("/").is(200);
-        let now = clock::boot_time().since(begun);
         let list = median(|| drop(board.get("/log").is(200)));
+        // Only the first look of a server reads all of the day.
+        let now = (0..3).map(|_| {
+            let fresh = Board::of(World::new(), board.url.clone(), &[]);
+            let begun = clock::boot_time();
+            fresh.get("/").is(200);
+            clock::boot_time().since(begun)
+        });
+        let now = now.min().unwrap();
         eprintln!("{days} days: Log {list:?} (store {page:?}), Now {now:?} (store {day:?})");
         // What a page costs in itself is little, and on a busy machine not nothing.
         let itself = Duration::from_millis(50);

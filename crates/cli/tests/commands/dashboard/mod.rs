@@ -5,6 +5,7 @@ mod night;
 mod pages;
 mod refused;
 mod tools;
+mod words;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

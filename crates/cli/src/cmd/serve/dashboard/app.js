@@ -64,42 +64,67 @@
   };
 
   const mark = body.dataset.mark ? '&mark=' + body.dataset.mark : '';
-  const events = new EventSource('/events?page=' + body.dataset.page + mark);
-  events.onopen = hear;
-  events.addEventListener('beat', hear);
-  events.addEventListener('state', (event) => { by('state').innerHTML = event.data; hear(); });
-  events.addEventListener('now', (event) => {
-    hear();
-    if (!isNow) return;
-    swap(by('content'), event.data);
-    const told = by('content').firstElementChild.dataset;
-    ahead = Number(told.now) * 1000 - Date.now();
-    show(by('said'), told.said);
-    by('needs').innerHTML = '';
-    if (told.needs > 0) {
-      const badge = document.createElement('span');
-      badge.className = 'n';
-      badge.textContent = told.needs;
-      by('needs').append(badge);
-    }
-    tick();
+  let events;
+  let tried;
+  const connect = () => {
+    tried = Date.now();
+    events = new EventSource('/events?page=' + body.dataset.page + mark);
+    for (const [name, act] of Object.entries(acts)) events.addEventListener(name, act);
+  };
+
+  const acts = {
+    open: hear,
+    beat: hear,
+    state: (event) => { by('state').innerHTML = event.data; hear(); },
+    now: (event) => {
+      hear();
+      if (!isNow) return;
+      swap(by('content'), event.data);
+      const told = by('content').firstElementChild.dataset;
+      ahead = Number(told.now) * 1000 - Date.now();
+      show(by('said'), told.said);
+      by('needs').innerHTML = '';
+      if (told.needs > 0) {
+        const badge = document.createElement('span');
+        badge.className = 'n';
+        badge.textContent = told.needs;
+        const more = document.createElement('span');
+        more.className = 'sr';
+        more.textContent = told.needs === '1' ? ' thing needs you' : ' things need you';
+        badge.append(more);
+        by('needs').append(badge);
+      }
+      tick();
+    },
+    newer: () => {
+      hear();
+      if (by('newer')) return;
+      const line = document.createElement('p');
+      line.id = 'newer';
+      line.className = 'newer';
+      line.setAttribute('role', 'status');
+      const link = document.createElement('a');
+      link.href = location.pathname + location.search;
+      link.textContent = 'There is something newer: show it';
+      line.append(link);
+      by('content').before(line);
+    },
+  };
+
+  // A browser opens few connections to one server: a page that nobody sees gives its own back.
+  document.addEventListener('visibilitychange', () => {
+    events.close();
+    if (document.hidden) return;
+    heard = Date.now();
+    connect();
   });
-  events.addEventListener('newer', () => {
-    hear();
-    if (by('newer')) return;
-    const line = document.createElement('p');
-    line.id = 'newer';
-    line.className = 'newer';
-    line.setAttribute('role', 'status');
-    const link = document.createElement('a');
-    link.href = location.pathname + location.search;
-    link.textContent = 'There is something newer: show it';
-    line.append(link);
-    by('content').before(line);
-  });
+  connect();
 
   setInterval(() => {
+    if (document.hidden) return;
     const quiet = (Date.now() - heard) / 1000;
+    // A browser does not try again by itself after a refusal.
+    if (events.readyState === EventSource.CLOSED && Date.now() - tried > 5000) connect();
     if (events.readyState === EventSource.CLOSED || quiet > 12 || (events.readyState !== EventSource.OPEN && quiet > 3)) {
       still = true;
       show(by('stale'), 'This page lost its connection ' + human(quiet) + ' ago and tries again. What it shows may be old.');
