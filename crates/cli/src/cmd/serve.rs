@@ -48,7 +48,7 @@ pub fn run(flags: &Everywhere, args: &ServeArgs, out: &Out) -> Result<u8, Failed
     let address = listener.local_addr().map_err(|e| taken(args.listen, &e))?;
     let (store_api, shown) = match args.store_api {
         true => {
-            let shown = open_for(flags, &[], Holders::Here)?.store;
+            let shown = open_for(flags, &[], holders)?.store;
             let api = StoreApi { tokens: Arc::clone(&tokens), store: worker.start()?, out: *out };
             (Some(Arc::new(api)), shown)
         }
@@ -56,7 +56,8 @@ pub fn run(flags: &Everywhere, args: &ServeArgs, out: &Out) -> Result<u8, Failed
     };
     let reader = dashboard::reader(shown)?;
     announce(address, &tokens, &opened.chosen.shown, args.store_api, out);
-    let setup = dashboard::Setup { tokens, address, store: opened.chosen.shown, out: *out };
+    let elsewhere = args.store_api;
+    let setup = dashboard::Setup { tokens, address, store: opened.chosen.shown, elsewhere, out: *out };
     web::serve(listener, |stopping| {
         let pages = dashboard::routes(setup, reader, stopping);
         match store_api {

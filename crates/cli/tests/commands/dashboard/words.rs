@@ -84,6 +84,35 @@ fn records_that_say_little() {
     board.get("/").has(&["leasehold resume late", "paused on"]);
 }
 
+/// A run is one run, also if another one took over before it told its end.
+#[test]
+fn a_run_that_reports_late_is_counted_once() {
+    let board = Board::new();
+    let lost = run(now() - 5, LogEvent::Lost, "site", "vm", 1, 60);
+    let taken = LogRecord { id: lost.id, ..record(now() - 20, LogEvent::Unknown, "site", "vm", 1) };
+    let never = record(now() - 9, LogEvent::Unknown, "other", "vm", 1);
+    log(&board.url, &[lost, taken, never]);
+    let count = |path: &str, of: &str| board.get(path).is(200).json()[of]["unknown"].as_u64();
+    assert_eq!(count("/api/v1/now", "counts_24h"), Some(1));
+    assert_eq!(count("/api/v1/jobs/site", "counts"), Some(0));
+    assert_eq!(board.get("/api/v1/jobs/site").json()["runs"], 1);
+    assert_eq!(count("/api/v1/jobs/other", "counts"), Some(1));
+    let page = board.get("/").is(200).has(&["other began and never reported"]);
+    assert!(!page.body.contains("site began"));
+}
+
+#[test]
+fn the_same_on_another_store() {
+    let world = World::new();
+    let url = world.store("dir");
+    let fails = ["--store", &url, "once", "k", "--attempts", "1", "--", "false"];
+    assert_eq!([world.run(&fails).code, world.run(&fails).code], [1, 79]);
+    let board = Board::of(world, url, &[]);
+    board.get("/").is(200).has(&["leasehold retry k"]);
+    board.get("/log").is(200).has(&["quarantined", "key k"]);
+    board.get("/job/k.once").is(200).has(&["1 failed"]);
+}
+
 #[test]
 fn where_there_is_more_than_is_shown() {
     let board = Board::new();

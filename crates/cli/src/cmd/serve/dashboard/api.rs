@@ -107,8 +107,9 @@ pub async fn jobs(State(shared): Shared, uri: Uri) -> Response {
 pub async fn job(State(shared): Shared, Path(name): Path<String>, uri: Uri) -> Response {
     let answer = async {
         let job = Name::new(&name).map_err(|_| Refusal::not_found())?;
+        let elsewhere = shared.elsewhere;
         let read = move |store: &mut dyn leasehold::stores::Store| {
-            super::stats::read(store, &job, Window::last(pages::JOB_WINDOW))
+            super::stats::read(store, &job, Window::last(pages::JOB_WINDOW), elsewhere)
         };
         let facts = shared.reader.ask(read).await?.ok_or_else(Refusal::not_found)?;
         let counts: serde_json::Map<String, Value> =

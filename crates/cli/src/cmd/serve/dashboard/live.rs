@@ -58,12 +58,12 @@ pub struct Live {
 
 impl Live {
     /// Nobody looks yet.
-    pub fn start(reader: Reader, out: Out, stopping: Stopping) -> Self {
+    pub fn start(reader: Reader, elsewhere: bool, out: Out, stopping: Stopping) -> Self {
         let (seen, _) = watch::channel(Seen::default());
         Self {
             reader,
             out,
-            looker: Arc::default(),
+            looker: Arc::new(std::sync::Mutex::new(Looker::new(elsewhere))),
             looking: Mutex::default(),
             seen,
             places: Arc::new(Semaphore::new(VIEWERS)),
@@ -123,9 +123,13 @@ impl Live {
                 self.somebody.notified().await;
                 continue;
             }
+            let begun = clock::boot_time();
             let seen = self.now().await;
+            let took = clock::boot_time().since(begun);
             let costly = seen.look.is_some_and(|look| look.costly);
-            tokio::time::sleep(if costly { COSTLY_PAUSE } else { PAUSE }).await;
+            // A slow store is asked less often, and yet often enough to notice that it is away.
+            let pause = (took * 2).clamp(PAUSE, COSTLY_PAUSE);
+            tokio::time::sleep(if costly { COSTLY_PAUSE } else { pause }).await;
         }
     }
 }

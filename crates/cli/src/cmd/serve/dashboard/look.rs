@@ -11,12 +11,12 @@ use leasehold::clock;
 use leasehold::core::ledger::job_record::{JobRecord, ScheduleKey};
 use leasehold::core::ledger::{Entry, ItemClaim, ItemState, Subject};
 use leasehold::core::name::Name;
-use leasehold::core::run_log::{LogEvent, LogLine};
+use leasehold::core::run_log::{LogEvent, LogId, LogLine};
 use leasehold::core::session::{LEASE_PREFIX, lease_key};
 use leasehold::core::time::BootTime;
 use leasehold::ledger::{entry, key_of};
 use leasehold::run_log::{LogEntry, Scope, Window, each};
-use leasehold::stores::{Failure, Store, Stored};
+use leasehold::stores::{Clock, Failure, Store, StoreFacts, Stored};
 use leasehold_run::job_records::{self, ON_TIME};
 use leasehold_run::schedule::{Cron, Every, Gap, Overlap, Policy, Schedule};
 use pollster::block_on;
@@ -35,8 +35,10 @@ const NOTABLE: usize = 60;
 const LOOKED_UP: usize = 20;
 /// Reading the log takes no more than this part of the time.
 const LOG_SHARE: u32 = 10;
-/// So many jobs have a strip, and a lease that is read although it is not among the first.
+/// So many jobs have a strip.
 const JOBS: usize = 500;
+/// So many jobs have their lease read although it is not among the first.
+const BESIDE: usize = 100;
 const PAGE: usize = 1_000;
 
 /// What was found.
@@ -167,12 +169,19 @@ pub enum Matter {
 }
 
 /// Looks at the store again and again. The log is read only as often as it costs little.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Looker {
+    /// Holders may be on other machines, because this server writes for them.
+    elsewhere: bool,
     recent: Option<(Arc<Recent>, BootTime)>,
 }
 
 impl Looker {
+    /// Whose holders may be elsewhere, or are not.
+    pub fn new(elsewhere: bool) -> Self {
+        Self { elsewhere, recent: None }
+    }
+
     /// One look.
     pub fn look(&mut self, store: &mut dyn Store) -> Result<Look, Failure> {
         let now = clock::wall();
@@ -181,7 +190,7 @@ impl Looker {
         let mut found = leases(store)?;
         let more_leases = found.more;
         if more_leases {
-            for job in job_records.iter().take(JOBS).map(|record| &record.job) {
+            for job in job_records.iter().take(BESIDE).map(|record| &record.job) {
                 let key = lease_key(job);
                 if let Some(stored) = (!found.rows.iter().any(|(known, _)| *known == key))
                     .then(|| block_on(store.read(&key)))
@@ -196,7 +205,8 @@ impl Looker {
         let mut leases = Vec::new();
         for (key, stored) in &found.rows {
             (key, &stored.version.0).hash(&mut marks);
-            let row = status::row(key.strip_prefix(LEASE_PREFIX).unwrap_or(key), stored, &facts);
+            let row =
+                lease_row(key.strip_prefix(LEASE_PREFIX).unwrap_or(key), stored, &facts, self.elsewhere);
             // A lease that expires changes by itself.
             row.state.word().hash(&mut marks);
             leases.push(row);
@@ -239,6 +249,16 @@ impl Looker {
     }
 }
 
+/// A lease as its record says.
+pub fn lease_row(lease: &str, stored: &Stored, facts: &StoreFacts, elsewhere: bool) -> LeaseRow {
+    // The longest age says that this machine was rebooted, and so its own holders ended. Others went on.
+    let rebooted = facts.clock == Clock::BootTime && stored.age == Some(Duration::MAX);
+    match elsewhere && rebooted {
+        true => status::row(lease, &Stored { age: None, ..stored.clone() }, facts),
+        false => status::row(lease, stored, facts),
+    }
+}
+
 /// A time of the wall clock.
 pub fn timestamp(at: Duration) -> Timestamp {
     let seconds = i64::try_from(at.as_secs()).unwrap_or(i64::MAX);
@@ -273,7 +293,9 @@ fn leases(store: &mut dyn Store) -> Result<Leases, Failure> {
 fn read_recent(store: &mut dyn Store) -> Result<Recent, Failure> {
     let mut recent = Recent::default();
     let mut marks = DefaultHasher::new();
-    let mut waiting: Vec<(Subject, LogEntry)> = Vec::new();
+    let mut waiting: Vec<LogEntry> = Vec::new();
+    let mut told: HashSet<LogId> = HashSet::new();
+    let mut unknown: Vec<LogId> = Vec::new();
     each(store, Scope::All, Window::last(RECENT), PAGE, |entry| {
         let line = &entry.line;
         (line.at, line.id.number(), &line.word).hash(&mut marks);
@@ -283,16 +305,22 @@ fn read_recent(store: &mut dyn Store) -> Result<Recent, Failure> {
         {
             strips.entry(line.job.clone()).or_default().push(line.clone());
         }
-        if let Some(subject) = waits(&entry)
-            && waiting.len() < LOOKED_UP
-            && !waiting.iter().any(|(known, _)| *known == subject)
-        {
-            waiting.push((subject, entry.clone()));
+        if waiting.len() < LOOKED_UP && may_wait(line) {
+            // A list may have only keys.
+            let known = |other: &LogEntry| entry.record.is_some() && waits(other) == waits(&entry);
+            if !waiting.iter().any(known) {
+                waiting.push(entry.clone());
+            }
         }
         if let Some(event) = line.event() {
             let dropped = entry.record.as_ref().and_then(|record| record.count);
             let count = dropped.filter(|_| event == LogEvent::Dropped).unwrap_or(1);
             *recent.counts.entry(event).or_default() += count;
+            if event == LogEvent::Unknown {
+                unknown.push(line.id);
+            } else if event.is_run() {
+                told.insert(line.id);
+            }
             if stands_out(event) {
                 recent.notable.push(entry);
                 if recent.notable.len() > NOTABLE * 20 {
@@ -303,12 +331,24 @@ fn read_recent(store: &mut dyn Store) -> Result<Recent, Failure> {
         }
         true
     })?;
+    // Another run took over from a run that told its end later.
+    recent
+        .notable
+        .retain(|entry| entry.line.event() != Some(LogEvent::Unknown) || !told.contains(&entry.line.id));
+    let late = unknown.iter().filter(|id| told.contains(*id)).count() as u64;
+    recent.counts.entry(LogEvent::Unknown).and_modify(|count| *count -= late);
     newest_first(&mut recent.notable);
     recent.notable.truncate(NOTABLE);
+    waiting.iter_mut().try_for_each(|entry| entry.fill(store))?;
     let told_by_body = recent.notable.iter_mut().filter(|entry| entry.record.is_none());
     told_by_body.take(LOOKED_UP).try_for_each(|entry| entry.fill(store))?;
-    for (subject, LogEntry { line, .. }) in waiting {
+    for found in waiting {
+        let Some(subject) = waits(&found) else { continue };
+        if recent.waiting.iter().any(|known| known.subject == subject) {
+            continue;
+        }
         let Some(entry) = entry(store, &subject)? else { continue };
+        let line = found.line;
         let too_often = line.reason.as_deref() == Some(QUARANTINED);
         let state = history::state(store, &entry)?;
         if state == ItemState::Unknown || too_often && state != ItemState::Ok {
@@ -329,14 +369,18 @@ fn newest_first(entries: &mut [LogEntry]) {
 const NEVER_REPORTED: &str = "never-reported";
 const QUARANTINED: &str = "quarantined";
 
-/// The item, if this record says that it waits for a person.
-fn waits(entry: &LogEntry) -> Option<Subject> {
-    let why = entry.line.reason.as_deref();
-    match entry.line.event()? {
-        LogEvent::Unknown => {}
-        LogEvent::Skipped if why == Some(NEVER_REPORTED) || why == Some(QUARANTINED) => {}
-        _ => return None,
+/// Whether an item may wait for a person, by this key.
+fn may_wait(line: &LogLine) -> bool {
+    let why = line.reason.as_deref();
+    match line.event() {
+        Some(LogEvent::Unknown) => true,
+        Some(LogEvent::Skipped) => why == Some(NEVER_REPORTED) || why == Some(QUARANTINED),
+        _ => false,
     }
+}
+
+/// That item.
+fn waits(entry: &LogEntry) -> Option<Subject> {
     if let Some(item) = item(entry) {
         return Some(item.clone());
     }

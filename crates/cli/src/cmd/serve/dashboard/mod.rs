@@ -44,6 +44,7 @@ pub struct Dashboard {
     address: SocketAddr,
     /// The store, as people may see it.
     store: String,
+    elsewhere: bool,
     reader: Reader,
     live: Live,
     kept: pages::Kept,
@@ -56,6 +57,8 @@ pub struct Setup {
     pub tokens: Arc<Tokens>,
     pub address: SocketAddr,
     pub store: String,
+    /// Holders may be on other machines, because this server writes for them.
+    pub elsewhere: bool,
     pub out: Out,
 }
 
@@ -66,10 +69,10 @@ pub fn reader(store: Box<dyn Store>) -> Result<Reader, Failed> {
 
 /// Its routes.
 pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Router {
-    let Setup { tokens, address, store, out } = setup;
-    let live = Live::start(reader.clone(), out, stopping);
+    let Setup { tokens, address, store, elsewhere, out } = setup;
+    let live = Live::start(reader.clone(), elsewhere, out, stopping);
     let kept = pages::Kept::default();
-    let shared = Arc::new(Dashboard { tokens, address, store, reader, live, kept });
+    let shared = Arc::new(Dashboard { tokens, address, store, elsewhere, reader, live, kept });
     let looking = Arc::clone(&shared);
     tokio::spawn(async move { looking.live.look_on().await });
     let file = |kind: &'static str, text: &'static str| {

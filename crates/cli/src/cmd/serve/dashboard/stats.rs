@@ -1,6 +1,6 @@
 //! What the page of a job shows: how long its runs take, how they end, and what that says about its TTL.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use leasehold::core::ledger::job_record::JobRecord;
@@ -13,8 +13,8 @@ use leasehold::stores::{Failure, Store};
 use leasehold_run::job_records;
 use pollster::block_on;
 
-use super::look::schedule;
-use crate::cmd::status::{self, LeaseRow};
+use super::look::{lease_row, schedule};
+use crate::cmd::status::LeaseRow;
 
 /// The most records that are read.
 const RECORDS: usize = 10_000;
@@ -91,10 +91,15 @@ impl Advice {
 }
 
 /// Reads what the store has about a job. None if it has nothing.
-pub fn read(store: &mut dyn Store, name: &Name, window: Window) -> Result<Option<JobFacts>, Failure> {
+pub fn read(
+    store: &mut dyn Store,
+    name: &Name,
+    window: Window,
+    elsewhere: bool,
+) -> Result<Option<JobFacts>, Failure> {
     let record = job_records::read(store, name)?;
     let lease = block_on(store.read(&lease_key(name)))?;
-    let lease = lease.map(|stored| status::row(name.as_str(), &stored, &store.facts()));
+    let lease = lease.map(|stored| lease_row(name.as_str(), &stored, &store.facts(), elsewhere));
     let schedule = record.as_ref().and_then(schedule);
     let now = crate::cmd::now();
     let slots: Vec<_> = schedule.iter().flat_map(|s| s.after(now).take(2)).map(|slot| slot.due()).collect();
@@ -117,6 +122,7 @@ pub fn read(store: &mut dyn Store, name: &Name, window: Window) -> Result<Option
         cut: false,
         read: 0,
     };
+    let (mut told, mut unknown) = (HashSet::new(), Vec::new());
     each(store, Scope::Job(name), window, RECORDS, |entry| {
         if facts.read == RECORDS {
             facts.cut = true;
@@ -125,9 +131,17 @@ pub fn read(store: &mut dyn Store, name: &Name, window: Window) -> Result<Option
         facts.read += 1;
         facts.oldest = Some(entry.line.at);
         let dropped = entry.record.as_ref().and_then(|record| record.count);
+        match entry.line.event() {
+            Some(LogEvent::Unknown) => unknown.push(entry.line.id),
+            Some(event) if event.is_run() => drop(told.insert(entry.line.id)),
+            _ => {}
+        }
         facts.take(entry.line, dropped);
         true
     })?;
+    // Another run took over from a run that told its end later: that is one run.
+    let late = unknown.iter().filter(|id| told.contains(*id)).count() as u64;
+    facts.counts.entry(LogEvent::Unknown).and_modify(|count| *count -= late);
     facts.ok.sort_unstable();
     let known = facts.record.is_some() || facts.lease.is_some() || facts.read > 0;
     Ok(known.then_some(facts))

@@ -25,8 +25,8 @@ pub const WINDOW: Duration = Duration::from_secs(30 * 86_400);
 pub async fn job(State(shared): Shared, Path(name): Path<String>, uri: Uri) -> Response {
     let seen = shared.live.now().await;
     let Ok(job) = Name::new(&name) else { return super::nothing_here(State(shared), uri).await };
-    let asked = job.clone();
-    let facts = shared.reader.ask(move |store| read(store, &asked, Window::last(WINDOW))).await;
+    let (asked, elsewhere) = (job.clone(), shared.elsewhere);
+    let facts = shared.reader.ask(move |store| read(store, &asked, Window::last(WINDOW), elsewhere)).await;
     let unknown = matches!(facts, Ok(None));
     let read = facts.map(|facts| match facts {
         Some(facts) => shown(&facts),
