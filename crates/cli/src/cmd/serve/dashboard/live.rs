@@ -193,14 +193,14 @@ impl Viewer {
         let fails = seen.failing.is_some();
         if self.failing.replace(fails) != Some(fails) {
             let state = pages::state(&seen);
-            return Some(Event::default().event("state").data(state.into_string()));
+            return Some(Event::default().event("state").data(pages::text(state)));
         }
         let look = seen.look.as_ref().filter(|_| !fails)?;
         let is_now = self.page == "now";
         let mark = if is_now { look.mark } else { look.recent.mark };
         match self.mark.replace(mark) {
             Some(before) if before == mark => None,
-            _ if is_now => Some(Event::default().event("now").data(pages::now_content(&seen).into_string())),
+            _ if is_now => Some(Event::default().event("now").data(pages::text(pages::now_content(&seen)))),
             // It has just been loaded.
             None => None,
             Some(_) => Some(Event::default().event("newer").data("")),

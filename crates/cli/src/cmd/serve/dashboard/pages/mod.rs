@@ -14,5 +14,5 @@ pub use jobs::jobs;
 pub use log::{log, read as read_log};
 pub use matters::told;
 pub use now::{content as now_content, now};
-pub use parts::{Kept, nothing_here, state};
+pub use parts::{Kept, nothing_here, state, text};
 pub use timeline::{read as read_timeline, timeline};

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 use leasehold::clock;
 use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::run_log::LogEvent;
-use leasehold::text::one_line;
+use leasehold::text::{harmless, one_line};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -203,7 +203,12 @@ pub fn content(shared: &Dashboard, path: &str, read: Result<Markup, Trouble>) ->
 
 /// An answer with a page.
 pub fn answer(status: StatusCode, page: Markup) -> Response {
-    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], page.into_string()).into_response()
+    (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], text(page)).into_response()
+}
+
+/// What is sent: whatever somebody wrote into a record, no control characters.
+pub fn text(page: Markup) -> String {
+    harmless(&page.into_string())
 }
 
 /// There is no such page.
