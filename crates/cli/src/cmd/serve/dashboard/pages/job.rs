@@ -187,26 +187,26 @@ fn last(facts: &JobFacts) -> Markup {
             div.sech { h2 #last { "The last " (facts.last.len().min(LAST)) } span.mut.small { "newest first" } }
             @if facts.last.is_empty() { p.card.none { (say::no_records()) } } @else {
                 div.card {
-                    table.cards.lg {
+                    table.cards.lg role="table" {
                         caption.sr { "The newest records of this job, the newest first" }
-                        thead { tr {
-                            th scope="col" { "Time" } th scope="col" { "Outcome" } th.num scope="col" { "Token" }
-                            th.num scope="col" { "Took" } th.num scope="col" { "Slot" } th scope="col" { "Machine" }
+                        thead role="rowgroup" { tr role="row" {
+                            th role="columnheader" scope="col" { "Time" } th role="columnheader" scope="col" { "Outcome" } th.num role="columnheader" scope="col" { "Token" }
+                            th.num role="columnheader" scope="col" { "Took" } th.num role="columnheader" scope="col" { "Slot" } th role="columnheader" scope="col" { "Machine" }
                         } }
-                        tbody {
+                        tbody role="rowgroup" {
                             @for line in &facts.last {
-                                tr {
-                                    td.t data-label="Time" { (time(line.at)) }
-                                    td data-label="Outcome" {
+                                tr role="row" {
+                                    td.t role="cell" data-label="Time" { (time(line.at)) }
+                                    td role="cell" data-label="Outcome" {
                                         (outcome(line.event(), &line.word))
                                         @if let Some(why) = &line.reason { span.mut { " " (one_line(why)) } }
                                     }
-                                    td.num.m data-label="Token" { (line.token.map_or_else(|| "–".into(), |token| token.get().to_string())) }
-                                    td.num data-label="Took" { (line.took.map_or_else(|| "–".into(), human)) }
-                                    td.num data-label="Slot" {
+                                    td.num.m role="cell" data-label="Token" { (line.token.map_or_else(|| "–".into(), |token| token.get().to_string())) }
+                                    td.num role="cell" data-label="Took" { (line.took.map_or_else(|| "–".into(), human)) }
+                                    td.num role="cell" data-label="Slot" {
                                         (line.slot.map_or_else(|| "–".into(), slot_time))
                                     }
-                                    td data-label="Machine" { (one_line(&line.host)) }
+                                    td role="cell" data-label="Machine" { (one_line(&line.host)) }
                                 }
                             }
                         }

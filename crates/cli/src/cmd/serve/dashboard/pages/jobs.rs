@@ -37,30 +37,30 @@ fn content(seen: &Seen) -> Markup {
     html! {
         @if names.is_empty() { p.card.none { (say::no_jobs()) " " (say::nothing_ran()) } } @else {
             div.card {
-                table.cards {
+                table.cards role="table" {
                     caption.sr { "Jobs by name" }
-                    thead { tr {
-                        th scope="col" { "Job" } th scope="col" { "Schedule" } th scope="col" { "Last outcome" }
-                        th.num scope="col" { "Took" } th.num scope="col" { "Next" } th scope="col" { "Standing" }
-                        th scope="col" { "Newest records, oldest first" }
+                    thead role="rowgroup" { tr role="row" {
+                        th role="columnheader" scope="col" { "Job" } th role="columnheader" scope="col" { "Schedule" } th role="columnheader" scope="col" { "Last outcome" }
+                        th.num role="columnheader" scope="col" { "Took" } th.num role="columnheader" scope="col" { "Next" } th role="columnheader" scope="col" { "Standing" }
+                        th role="columnheader" scope="col" { "Newest records, oldest first" }
                     } }
-                    tbody {
+                    tbody role="rowgroup" {
                         @for name in names.iter().take(ROWS) {
                             @let job = look.jobs.iter().find(|job| job.name == **name);
                             @let lines = look.recent.strips.get(*name).map(Vec::as_slice).unwrap_or_default();
                             @let next = job.and_then(|job| job.next).and_then(|at| u64::try_from(at.as_second()).ok());
-                            tr {
-                                th.name scope="row" data-label="Job" { a href=(job_link(name.as_str())) { (name) } }
-                                td.s2 data-label="Schedule" { (job.map_or("–", |job| job.schedule.as_str())) }
-                                td data-label="Last outcome" {
+                            tr role="row" {
+                                th.name role="rowheader" scope="row" data-label="Job" { a href=(job_link(name.as_str())) { (name) } }
+                                td.s2 role="cell" data-label="Schedule" { (job.map_or("–", |job| job.schedule.as_str())) }
+                                td role="cell" data-label="Last outcome" {
                                     @match lines.first() { Some(line) => (outcome(line.event(), &line.word)), None => span.mut { "–" } }
                                 }
-                                td.num data-label="Took" { (lines.first().and_then(|line| line.took).map_or_else(|| "–".into(), human)) }
-                                td.num data-label="Next" {
+                                td.num role="cell" data-label="Took" { (lines.first().and_then(|line| line.took).map_or_else(|| "–".into(), human)) }
+                                td.num role="cell" data-label="Next" {
                                     @match next { Some(at) => (time(std::time::Duration::from_secs(at))), None => "–" }
                                 }
-                                td data-label="Standing" { @match job { Some(job) => (standing(&job.standing)), None => span.mut { "–" } } }
-                                td data-label="Newest" { (strip(lines)) }
+                                td role="cell" data-label="Standing" { @match job { Some(job) => (standing(&job.standing)), None => span.mut { "–" } } }
+                                td role="cell" data-label="Newest" { (strip(lines)) }
                             }
                         }
                     }

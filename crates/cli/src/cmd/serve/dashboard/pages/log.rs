@@ -163,14 +163,14 @@ fn table(records: &Records, asked: &Asked) -> Markup {
                     @if asked.since.is_empty() { p { a.lnk href={ (link(asked, &asked.only, "")) (if filtered { "&" } else { "?" }) "since=90d" } { (say::further_back()) } } }
                 }
             } @else {
-                table.cards.lg {
+                table.cards.lg role="table" {
                     caption.sr { "Records of the run log, the newest first" }
-                    thead { tr {
-                        th scope="col" { "Time" } th scope="col" { "Job" } th scope="col" { "Outcome" }
-                        th.num scope="col" { "Token" } th scope="col" { "Machine" } th.num scope="col" { "Took" }
-                        th scope="col" { "What happened" }
+                    thead role="rowgroup" { tr role="row" {
+                        th role="columnheader" scope="col" { "Time" } th role="columnheader" scope="col" { "Job" } th role="columnheader" scope="col" { "Outcome" }
+                        th.num role="columnheader" scope="col" { "Token" } th role="columnheader" scope="col" { "Machine" } th.num role="columnheader" scope="col" { "Took" }
+                        th role="columnheader" scope="col" { "What happened" }
                     } }
-                    tbody { @for entry in entries { (row(entry)) } }
+                    tbody role="rowgroup" { @for entry in entries { (row(entry)) } }
                 }
             }
         }
@@ -188,14 +188,14 @@ fn row(entry: &LogEntry) -> Markup {
     let host = entry.record.as_ref().map_or(&line.host, |record| &record.holder.host);
     let hot = !matches!(event, Some(LogEvent::Ok | LogEvent::Skipped | LogEvent::Released));
     html! {
-        tr.hot[hot] {
-            td.t data-label="Time" { (time(line.at)) }
-            th.name scope="row" data-label="Job" { a href=(job_link(line.job.as_str())) { (line.job) } }
-            td data-label="Outcome" { (outcome(event, &line.word)) }
-            td.num.m data-label="Token" { (line.token.map_or_else(|| "–".into(), |token| token.get().to_string())) }
-            td data-label="Machine" { (one_line(host)) }
-            td.num.s2 data-label="Took" { (line.took.map_or_else(|| "–".into(), human)) }
-            td.w data-label="What happened" { (details(entry)) }
+        tr.hot[hot] role="row" {
+            td.t role="cell" data-label="Time" { (time(line.at)) }
+            th.name role="rowheader" scope="row" data-label="Job" { a href=(job_link(line.job.as_str())) { (line.job) } }
+            td role="cell" data-label="Outcome" { (outcome(event, &line.word)) }
+            td.num.m role="cell" data-label="Token" { (line.token.map_or_else(|| "–".into(), |token| token.get().to_string())) }
+            td role="cell" data-label="Machine" { (one_line(host)) }
+            td.num.s2 role="cell" data-label="Took" { (line.took.map_or_else(|| "–".into(), human)) }
+            td.w role="cell" data-label="What happened" { (details(entry)) }
         }
     }
 }

@@ -115,15 +115,15 @@ fn leases(look: &Look) -> Markup {
                 div.card.none { p { (say::no_leases()) } (super::parts::command("leasehold run hello -- sleep 60")) }
             } @else {
                 div.card {
-                    table.cards {
+                    table.cards role="table" {
                         caption.sr { "Leases, those that are held first" }
-                        thead { tr {
-                            th scope="col" { "Lease" } th scope="col" { "State" } th.num scope="col" { "Token" }
-                            th scope="col" { "Holder" } th.num scope="col" { "Held for" }
-                            th.num scope="col" { "Renewed" } th.num scope="col" { "Ends in, if not renewed" }
-                            th scope="col" { "Last " (STRIP) ", oldest first" }
+                        thead role="rowgroup" { tr role="row" {
+                            th role="columnheader" scope="col" { "Lease" } th role="columnheader" scope="col" { "State" } th.num role="columnheader" scope="col" { "Token" }
+                            th role="columnheader" scope="col" { "Holder" } th.num role="columnheader" scope="col" { "Held for" }
+                            th.num role="columnheader" scope="col" { "Renewed" } th.num role="columnheader" scope="col" { "Ends in, if not renewed" }
+                            th role="columnheader" scope="col" { "Last " (STRIP) ", oldest first" }
                         } }
-                        tbody { @for row in &rows[..shown] { (lease(row, look)) } }
+                        tbody role="rowgroup" { @for row in &rows[..shown] { (lease(row, look)) } }
                     }
                 }
                 @if shown < rows.len() { p.more { (say::more_free(rows.len() - shown)) } }
@@ -141,9 +141,9 @@ fn lease(row: &LeaseRow, look: &Look) -> Markup {
     let ends = row.ends_in.map(|left| seconds(look.at + left));
     let held = row.state.is_held();
     html! {
-        tr {
-            th.name scope="row" data-label="Lease" { a href=(job_link(&row.lease)) { (one_line(&row.lease)) } }
-            td data-label="State" {
+        tr role="row" {
+            th.name role="rowheader" scope="row" data-label="Lease" { a href=(job_link(&row.lease)) { (one_line(&row.lease)) } }
+            td role="cell" data-label="State" {
                 @match row.state {
                     LeaseState::Held => span.o.running { (running()) "held" },
                     LeaseState::Revoked => span.o.unknown { (running()) "held, asked to stop" },
@@ -152,8 +152,8 @@ fn lease(row: &LeaseRow, look: &Look) -> Markup {
                     LeaseState::Expired => span.o.free { (glyph(Some(LogEvent::Released))) "expired" },
                 }
             }
-            td.num.m data-label="Token" { (row.token.map_or_else(dash, |token| token.to_string())) }
-            td data-label="Holder" {
+            td.num.m role="cell" data-label="Token" { (row.token.map_or_else(dash, |token| token.to_string())) }
+            td role="cell" data-label="Holder" {
                 @if held {
                     span.m { (one_line(row.holder.as_deref().unwrap_or("?"))) }
                     @if let Some(job) = row.job.as_ref().filter(|job| **job != row.lease) {
@@ -166,11 +166,11 @@ fn lease(row: &LeaseRow, look: &Look) -> Markup {
                     span.mut { "–" }
                 }
             }
-            td.num data-label="Held for" data-since=[ago(row.held)] { (row.held.map_or_else(dash, whole)) }
-            td.num data-label="Renewed" data-since=[ago(row.renewed)] data-after=" ago" {
+            td.num role="cell" data-label="Held for" data-since=[ago(row.held)] { (row.held.map_or_else(dash, whole)) }
+            td.num role="cell" data-label="Renewed" data-since=[ago(row.renewed)] data-after=" ago" {
                 (row.renewed.map_or_else(dash, |time| format!("{} ago", whole(time))))
             }
-            td.num data-label="Ends in" {
+            td.num role="cell" data-label="Ends in" {
                 @if let Some(left) = row.ends_in.filter(|_| held) {
                     @let ttl = row.ttl.unwrap_or(left);
                     svg.ttl viewBox={ "0 0 " (BAR) " 6" } width=(BAR) height="6" aria-hidden="true" {
@@ -180,7 +180,7 @@ fn lease(row: &LeaseRow, look: &Look) -> Markup {
                     span data-until=[ends] { (whole(left)) }
                 } @else { "–" }
             }
-            td data-label={ "Last " (STRIP) } {
+            td role="cell" data-label={ "Last " (STRIP) } {
                 @if strip.is_empty() { span.mut { "–" } } @else { (self::strip(strip)) }
             }
         }
@@ -226,23 +226,23 @@ fn slots(look: &Look) -> Markup {
                 p.card.none { (say::no_jobs()) }
             } @else {
                 div.card {
-                    table.cards {
+                    table.cards role="table" {
                         caption.sr { "The next slot of each job, the soonest first" }
-                        thead { tr {
-                            th scope="col" { "Job" } th.num scope="col" { "Due" } th.num scope="col" { "In" }
-                            th scope="col" { "Schedule" } th scope="col" { "Standing" }
+                        thead role="rowgroup" { tr role="row" {
+                            th role="columnheader" scope="col" { "Job" } th.num role="columnheader" scope="col" { "Due" } th.num role="columnheader" scope="col" { "In" }
+                            th role="columnheader" scope="col" { "Schedule" } th role="columnheader" scope="col" { "Standing" }
                         } }
-                        tbody {
+                        tbody role="rowgroup" {
                             @for job in look.jobs.iter().take(SLOTS) {
                                 @let due = job.next.and_then(|next| u64::try_from(next.as_second()).ok()).map(Duration::from_secs);
-                                tr {
-                                    th.name scope="row" data-label="Job" { a href=(job_link(job.name.as_str())) { (job.name) } }
-                                    td.num data-label="Due" { @match due { Some(due) => (time(due)), None => "–" } }
-                                    td.num data-label="In" data-until=[due.map(seconds)] {
+                                tr role="row" {
+                                    th.name role="rowheader" scope="row" data-label="Job" { a href=(job_link(job.name.as_str())) { (job.name) } }
+                                    td.num role="cell" data-label="Due" { @match due { Some(due) => (time(due)), None => "–" } }
+                                    td.num role="cell" data-label="In" data-until=[due.map(seconds)] {
                                         (due.map_or_else(dash, |due| human(due.saturating_sub(Duration::from_secs(look.at.as_secs())))))
                                     }
-                                    td.s2 data-label="Schedule" { (one_line(&job.schedule)) }
-                                    td data-label="Standing" { (standing(&job.standing)) }
+                                    td.s2 role="cell" data-label="Schedule" { (one_line(&job.schedule)) }
+                                    td role="cell" data-label="Standing" { (standing(&job.standing)) }
                                 }
                             }
                         }
