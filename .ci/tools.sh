@@ -22,6 +22,7 @@ redis-server                         7.0   redis-server
 /usr/lib/postgresql/15/bin/psql      15.0  postgresql-client-15
 node      18.0  nodejs
 npm       9.0   npm
+chromium  120   chromium
 '
 
 # Built from source, so pinned exactly.

@@ -21,9 +21,11 @@ PGBOUNCER = "/usr/sbin/pgbouncer"
 FIRESTORE_PACKAGE = "google-cloud-cli-firestore-emulator"
 WORKER = ROOT / "workers" / "durable-object" / "workerd.capnp"
 
-NPM_PACKAGES = {"azurite": "3.35.0", "miniflare": "4.20260426.0", "s3rver": "3.7.1", "workerd": "1.20260426.1"}
-# The name that pip gives to the directory of a package: with an underscore.
-PIP_PACKAGES = {"ministack": "1.5.33", "prometheus_client": "0.26.0"}
+# The last two are for tests of pages in a browser.
+NPM_PACKAGES = {"azurite": "3.35.0", "miniflare": "4.20260426.0", "s3rver": "3.7.1", "workerd": "1.20260426.1",
+                "axe-core": "4.14.0", "playwright-core": "1.65.1"}
+# The name that pip gives to the directory of a package: with an underscore. The last two are for tests of what programs read.
+PIP_PACKAGES = {"ministack": "1.5.33", "prometheus_client": "0.26.0", "schemathesis": "4.32.5"}
 
 
 def install():

@@ -174,7 +174,7 @@ pub enum Command {
     Forget(ForgetArgs),
     /// Show everything of Leasehold here, in its store and at its targets (--show)
     Uninstall(UninstallArgs),
-    /// Serve this store over HTTP, to sandboxes without credentials
+    /// Show this store in a browser, or serve it over HTTP to sandboxes without credentials
     #[cfg(feature = "http")]
     Serve(ServeArgs),
     /// See it work: a job frozen past its lease wakes up, and its write is refused
@@ -383,14 +383,19 @@ pub struct DoctorArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
+  leasehold serve                                   then open http://127.0.0.1:7717 in a browser
+  ssh -L 7717:127.0.0.1:7717 HOST                   the same from another machine
   leasehold --store postgres://... serve --store-api --tokens tokens
   leasehold use http://127.0.0.1:7717               where the jobs run, with LEASEHOLD_AUTH_FILE
+
+The dashboard shows who holds what, what is due, and what ran; nothing can be changed there. GET /api/v1/now and the \
+other answers for programs are described by GET /api/openapi.json. With --tokens it needs a bearer whose prefix is *.
 
 The tokens file has lines of TOKEN PREFIX [admin]: a secret of at least 16 characters, the prefix of the names \
 that a client with this secret may use (* for every name), and whether it may take a lease from a living holder. \
 No other user may be able to read the file. A write that breaks the rules of leases is refused.")]
 pub struct ServeArgs {
-    /// Serve the store itself: clients use it as http://ADDRESS
+    /// Serve the store itself, too: clients use it as http://ADDRESS
     #[arg(long)]
     pub store_api: bool,
     /// Where to listen; port 0 takes a free one

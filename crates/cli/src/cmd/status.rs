@@ -24,9 +24,12 @@ use crate::out::{self, Out};
 
 /// The state of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LeaseState {
+pub enum LeaseState {
+    /// No run holds it.
     Free,
+    /// It was not renewed in time.
     Expired,
+    /// A run holds it.
     Held,
     /// Held, and its holder was asked to stop.
     Revoked,
@@ -36,7 +39,7 @@ enum LeaseState {
 
 impl LeaseState {
     /// As `--json` says it.
-    fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Free => "free",
             Self::Expired => "expired",
@@ -46,28 +49,43 @@ impl LeaseState {
         }
     }
 
-    fn is_held(self) -> bool {
+    /// Whether a run holds it.
+    pub fn is_held(self) -> bool {
         matches!(self, Self::Held | Self::Revoked)
     }
 }
 
 /// One lease as shown.
-struct LeaseRow {
-    lease: String,
-    state: LeaseState,
-    token: Option<u64>,
-    holder: Option<String>,
-    job: Option<String>,
-    slot: Option<String>,
-    held: Option<Duration>,
-    renewed: Option<Duration>,
-    ends_in: Option<Duration>,
-    problem: Option<String>,
+#[derive(Clone, Debug)]
+pub struct LeaseRow {
+    /// Its name.
+    pub lease: String,
+    /// Its state.
+    pub state: LeaseState,
+    /// The token of its holder, or of the last one.
+    pub token: Option<u64>,
+    /// The machine and process that has it, or had it when it expired.
+    pub holder: Option<String>,
+    /// The job of that run.
+    pub job: Option<String>,
+    /// The slot of that run.
+    pub slot: Option<String>,
+    /// For how long it has been held.
+    pub held: Option<Duration>,
+    /// How long ago it was renewed.
+    pub renewed: Option<Duration>,
+    /// When it ends, unless it is renewed.
+    pub ends_in: Option<Duration>,
+    /// How long it lasts after a renewal.
+    #[cfg_attr(not(feature = "http"), allow(dead_code))] // only the dashboard shows it
+    pub ttl: Option<Duration>,
+    /// Why its record cannot be used.
+    pub problem: Option<String>,
 }
 
 impl LeaseRow {
     /// A lease of which only the problem is known.
-    fn bad(lease: String, problem: String) -> Self {
+    pub fn bad(lease: String, problem: String) -> Self {
         Self {
             lease,
             state: LeaseState::Bad,
@@ -78,6 +96,7 @@ impl LeaseRow {
             held: None,
             renewed: None,
             ends_in: None,
+            ttl: None,
             problem: Some(problem),
         }
     }
@@ -198,7 +217,8 @@ fn rows(store: &mut dyn Store, chosen: &Chosen, which: Which<'_>) -> Result<Vec<
     }
 }
 
-fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
+/// A lease as its record says.
+pub fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
     let decoded = Name::new(lease)
         .map_err(|e| BadRecord::Damaged(e.to_string()))
         .and_then(|name| LeaseRecord::decode(&name, &stored.body));
@@ -226,6 +246,7 @@ fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
         held: held.and_then(|_| held_for(&record.holder.since)),
         renewed: held.and(stored.age),
         ends_in,
+        ttl: held.map(|hold| hold.ttl),
         problem: None,
     }
 }
@@ -317,7 +338,8 @@ fn cells(row: &LeaseRow, jobs: bool, slots: bool) -> Vec<String> {
     cells
 }
 
-fn object(row: &LeaseRow) -> serde_json::Value {
+/// For `--json`.
+pub fn object(row: &LeaseRow) -> serde_json::Value {
     let seconds = |d: Option<Duration>| d.map(|d| d.as_secs_f64());
     json!({
         "v": 1, "lease": row.lease, "state": row.state.word(), "token": row.token, "holder": row.holder, "job": row.job,

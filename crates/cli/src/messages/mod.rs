@@ -12,6 +12,8 @@ pub mod check;
 mod commands;
 pub mod config;
 pub mod daemon;
+#[cfg_attr(not(feature = "http"), allow(dead_code))] // the page lists it in every build
+pub mod dashboard;
 pub mod demo;
 pub mod doctor;
 pub mod fence;
@@ -108,6 +110,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     config::CATALOGUE,
     other_stores::CATALOGUE,
     serve::CATALOGUE,
+    dashboard::CATALOGUE,
     report::CATALOGUE,
     notify::CATALOGUE,
     observe::CATALOGUE,

@@ -15,6 +15,8 @@ pub const CATALOGUE: Catalogue = Catalogue {
 
 notes! {
     serving(store, address) "serving {store} at http://{address}";
+    dashboard(store, address) "dashboard of {store} at http://{address} (it only shows, and changes nothing)";
+    shown_to_all() "without --tokens, everybody on this machine may look";
     open_to_all() "without --tokens, everybody on this machine may use it";
     plain_http()
         "the connection is not encrypted: put a proxy with TLS in front, or others on the network can read the tokens";
@@ -51,9 +53,11 @@ notes! {
 }
 
 failures! {
-    nothing_named() Usage "usage" { "say what to serve" "Nothing was started" "Run: leasehold serve --store-api" }
     tokens_needed(address) Config "config"
         { "without --tokens anybody who reaches {address} could rewrite every lease" "Nothing was started"
+          "Write a file of tokens and name it with --tokens, or listen on a loopback address" }
+    tokens_needed_to_look(address) Config "config"
+        { "without --tokens anybody who reaches {address} could see every job and its output" "Nothing was started"
           "Write a file of tokens and name it with --tokens, or listen on a loopback address" }
     readable_tokens(path, quoted) Denied "denied"
         { "{path} (--tokens) can be read by other users" "Nothing was started" "Run: chmod 600 {quoted}" }

@@ -8,7 +8,7 @@ mod layout;
 pub mod model;
 pub mod svg;
 mod text;
-mod words;
+pub mod words;
 mod xml;
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ use leasehold::core::name::Name;
 use leasehold::core::run_log::LogEvent;
 use leasehold::run_log::{LogEntry, Scope, Window, newest};
 use leasehold::state::check_writable;
-use leasehold::stores::Failure;
+use leasehold::stores::{Failure, Store};
 use leasehold::text::did_you_mean;
 
 use self::model::Timeline;
@@ -114,22 +114,32 @@ fn read(opened: &mut OpenedStore, args: &HistoryArgs) -> Result<Timeline, Failed
     // The clocks of other machines may be ahead.
     let until = args.until.unwrap_or(Window::last(WINDOW).until);
     let since = args.since.unwrap_or(until.min(now).saturating_sub(WINDOW));
-    let (entries, cut) = entries(opened, args.name.as_deref(), Window { since, until })
-        .map_err(|failure| store_failed(&failure, &opened.chosen))?;
-    let newest = entries.iter().map(|entry| entry.line.at).max();
-    let until = args.until.unwrap_or_else(|| newest.map_or(now, |newest| newest.max(now)));
-    let mut timeline = Timeline::new(entries, Window { since, until }, times::here(), &args.only);
+    let (window, now) = (Window { since, until }, args.until.unwrap_or(now));
+    of(opened.store.as_mut(), args.name.as_deref(), window, now, &args.only)
+        .map_err(|failure| store_failed(&failure, &opened.chosen))
+}
+
+/// What a store has about a name in a window, which ends now, or with the newest record if that is later.
+pub fn of(
+    store: &mut dyn Store,
+    name: Option<&str>,
+    window: Window,
+    now: Duration,
+    only: &[String],
+) -> Result<Timeline, Failure> {
+    let (entries, cut) = entries(store, name, window)?;
+    let until = entries.iter().map(|entry| entry.line.at).max().map_or(now, |newest| newest.max(now));
+    let mut timeline = Timeline::new(entries, Window { since: window.since, until }, times::here(), only);
     timeline.cut = cut;
     Ok(timeline)
 }
 
 /// The records about a name: a job, a prefix of jobs, a lease, a key or a slot.
 fn entries(
-    opened: &mut OpenedStore,
+    store: &mut dyn Store,
     name: Option<&str>,
     window: Window,
 ) -> Result<(Vec<LogEntry>, bool), Failure> {
-    let store = opened.store.as_mut();
     let job = name.and_then(|name| Name::new(name).ok());
     let mut found = match (name, &job) {
         (None, _) => newest(store, Scope::All, window, RECORDS, |_| true)?,

@@ -12,6 +12,7 @@ mod bad_input_changes_nothing;
 mod by_hand_is_the_same_lease;
 mod charges_are_made_once;
 mod damaged_state_is_never_acted_on;
+mod dashboard;
 mod demo;
 mod dir_on_a_mount;
 mod doctor;

@@ -327,7 +327,6 @@ fn a_server_that_would_not_be_safe_is_not_started() {
         args.extend(more);
         world.run(&args)
     };
-    serve(&[]).is(64, "serve.nothing_named");
     serve(&["--store-api", "--listen", "0.0.0.0:0"]).is(78, "serve.tokens_needed");
     serve(&["--store-api", "--listen", "nonsense"]).is(64, "nonsense");
     let tokens = world.write("tokens", "s3cret-canary-0123456789 *\n");

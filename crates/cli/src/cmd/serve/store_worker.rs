@@ -71,6 +71,11 @@ impl StoreWorker {
         block_on(self.store.read("probe/serve")).map(drop)
     }
 
+    /// The store, for others.
+    pub fn into_store(self) -> Box<dyn Store> {
+        self.store
+    }
+
     /// Starts the thread.
     pub fn start(mut self) -> Result<SyncSender<StoreRequest>, Failed> {
         let (sender, jobs): (SyncSender<StoreRequest>, Receiver<StoreRequest>) = sync_channel(QUEUE);

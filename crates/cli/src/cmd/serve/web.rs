@@ -1,62 +1,38 @@
-//! The protocol itself: `docs/store-protocol.md`.
+//! The HTTP server: connections, their limits, and the end.
 
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-use base64::prelude::{BASE64_STANDARD, Engine};
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use axum::Router;
+use axum::extract::Request;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use leasehold::core::ids::WriteId;
-use leasehold::core::store::FailureKind;
-use leasehold::core::write_policy::{self, AllowedListing, Illegal, Rights};
-use leasehold::stores::{Listed, Version};
-use leasehold::text::percent_decoded;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, watch};
 
-use super::store_worker::{StoreCall, StoreReply, StoreRequest, StoreResult};
-use super::tokens::Tokens;
-use crate::messages::serve as say;
-use crate::out::Out;
-
-const KEY_MAX: usize = 512;
-const BODY_MAX: usize = 64 * 1024;
-const PAGE_KEYS: usize = 500;
-const PAGE_BYTES: usize = 1024 * 1024;
 /// Longer than clients keep an idle connection; a head that takes longer is not worth waiting for.
 const HEAD_LIMIT: Duration = Duration::from_secs(15);
-/// For the whole of one request, the wait for the store included.
-const REQUEST_LIMIT: Duration = Duration::from_secs(20);
+/// The most bytes of a head, and the most headers in it.
+const HEAD_MAX: usize = 32 * 1024;
+const HEADERS: usize = 64;
 /// For requests that are not done yet when the server is asked to stop.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 512;
-/// Characters that an entity tag may have as they are.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// State that all requests share.
-pub struct ServerState {
-    pub tokens: Tokens,
-    pub store: SyncSender<StoreRequest>,
-    pub out: Out,
-}
+/// Turns true when the server is asked to stop: answers that go on and on end then.
+pub type Stopping = watch::Receiver<bool>;
 
 /// Serves until TERM or INT. Requests that are not done yet are ended first.
-pub fn serve(listener: TcpListener, shared: Arc<ServerState>) -> std::io::Result<()> {
+pub fn serve(listener: TcpListener, routes: impl FnOnce(Stopping) -> Router) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let (stop, stopping) = watch::channel(false);
+        let routes = routes(stopping);
         let graceful = GracefulShutdown::new();
         let room = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
@@ -73,15 +49,17 @@ pub fn serve(listener: TcpListener, shared: Arc<ServerState>) -> std::io::Result
                 continue;
             };
             let _ = stream.set_nodelay(true);
-            let shared = Arc::clone(&shared);
-            let service = service_fn(move |request| {
-                let shared = Arc::clone(&shared);
-                async move { Ok::<_, std::convert::Infallible>(answer(request, &shared).await) }
+            let routes = routes.clone();
+            let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                // A router is always ready, and never fails.
+                let mut routes = routes.clone();
+                tower_service::Service::call(&mut routes, request)
             });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_LIMIT)
-                .max_headers(64)
+                .max_headers(HEADERS)
+                .max_buf_size(HEAD_MAX)
                 .serve_connection(TokioIo::new(stream), service);
             let connection = graceful.watch(connection);
             tokio::spawn(async move {
@@ -91,237 +69,8 @@ pub fn serve(listener: TcpListener, shared: Arc<ServerState>) -> std::io::Result
             });
         }
         drop(listener);
+        stop.send_replace(true);
         drop(tokio::time::timeout(SHUTDOWN_LIMIT, graceful.shutdown()).await);
         Ok(())
     })
-}
-
-/// Why a request is refused.
-struct HttpRefusal {
-    status: u16,
-    error: String,
-    reason: &'static str,
-}
-
-fn refuse(status: u16, reason: &'static str, error: String) -> HttpRefusal {
-    HttpRefusal { status, error, reason }
-}
-
-type HttpResponse = Response<Full<Bytes>>;
-
-async fn answer(request: Request<Incoming>, shared: &ServerState) -> HttpResponse {
-    let done = tokio::time::timeout(REQUEST_LIMIT, handle(request, shared)).await;
-    let late = || refuse(503, "busy", say::late());
-    match done.unwrap_or_else(|_| Err(late())) {
-        Ok(answer) => answer,
-        Err(HttpRefusal { status, error, reason }) => {
-            json_reply(status, None, &[], json!({"error": error, "reason": reason}))
-        }
-    }
-}
-
-/// An answer with the headers that all answers have.
-fn reply(
-    status: u16,
-    instance: Option<&str>,
-    headers: &[(&str, String)],
-    kind: &str,
-    body: Vec<u8>,
-) -> HttpResponse {
-    let mut builder = Response::builder()
-        .status(status)
-        .header("leasehold-protocol", "1")
-        .header("cache-control", "no-store, no-transform")
-        .header("content-type", kind);
-    let instance = instance.map(|instance| ("leasehold-instance", instance.to_owned()));
-    for (name, value) in headers.iter().cloned().chain(instance) {
-        builder = builder.header(name, value);
-    }
-    // Numbers, fixed words and encoded versions fit into headers. The name of an instance might not.
-    builder.body(Full::from(body)).unwrap_or_else(|_| {
-        let mut plain = Response::new(Full::default());
-        *plain.status_mut() = hyper::StatusCode::INTERNAL_SERVER_ERROR;
-        plain
-    })
-}
-
-fn json_reply(status: u16, instance: Option<&str>, headers: &[(&str, String)], value: Value) -> HttpResponse {
-    reply(status, instance, headers, "application/json", value.to_string().into_bytes())
-}
-
-async fn handle(request: Request<Incoming>, shared: &ServerState) -> Result<HttpResponse, HttpRefusal> {
-    let authorization = request.headers().get(AUTHORIZATION).map(|value| value.as_bytes());
-    let rights = shared.tokens.rights(authorization).ok_or_else(|| match authorization {
-        None => refuse(401, "bearer", say::bearer_needed()),
-        Some(_) => refuse(401, "bearer", say::bearer_unknown()),
-    })?;
-    if request.uri().path() == "/v1/list" && request.method() == Method::GET {
-        return list(request.uri().query().unwrap_or(""), rights, shared).await;
-    }
-    let not_its_own = || refuse(403, "prefix", say::outside_prefix());
-    let key = rights.place(&key(request.uri().path())?).ok_or_else(not_its_own)?;
-    let call = match *request.method() {
-        Method::GET => StoreCall::Read { key: key.clone() },
-        Method::DELETE => {
-            if !rights.admin && !write_policy::removable(&key) {
-                return Err(refuse(422, "kept", say::lease_stays()));
-            }
-            let version = version(request.headers())?;
-            StoreCall::Remove { key: key.clone(), version, admin: rights.admin }
-        }
-        Method::PUT => write(request, key.clone(), rights.admin).await?,
-        _ => return Err(refuse(405, "method", say::no_such_method())),
-    };
-    let StoreReply { instance, result } = ask(call, shared).await?;
-    let at = Some(instance.as_str());
-    let tag = |version: &Version| ("etag", format!("\"{}\"", utf8_percent_encode(&version.0, PLAIN)));
-    Ok(match result {
-        StoreResult::Found(None) => {
-            json_reply(404, at, &[], json!({"error": say::no_such_key(), "reason": "absent"}))
-        }
-        StoreResult::Found(Some(stored)) => {
-            let age = stored.age.map(|age| ("leasehold-age-ms", age.as_millis().to_string()));
-            let headers: Vec<_> = [Some(tag(&stored.version)), age].into_iter().flatten().collect();
-            reply(200, at, &headers, "application/octet-stream", stored.body)
-        }
-        StoreResult::Written { version, time } => {
-            let time = time.map(|time| ("leasehold-time-ms", time.as_millis().to_string()));
-            let headers: Vec<_> = [Some(tag(&version)), time].into_iter().flatten().collect();
-            reply(200, at, &headers, "application/octet-stream", Vec::new())
-        }
-        StoreResult::Removed => reply(204, at, &[], "application/octet-stream", Vec::new()),
-        StoreResult::Conflict => {
-            json_reply(412, at, &[], json!({"error": say::other_version(), "reason": "conflict"}))
-        }
-        StoreResult::Illegal(why) => {
-            // Clients try to remove the leases of finished keys by themselves.
-            if why != Illegal::Admin {
-                shared.out.warn(&say::write_refused(format!("{key:?}"), why));
-            }
-            json_reply(422, at, &[], json!({"error": why.to_string(), "reason": why.word()}))
-        }
-        StoreResult::Listed(_) | StoreResult::Failed(_) => {
-            return Err(refuse(500, "failed", say::failed()));
-        }
-    })
-}
-
-/// The store's reply. A failure of the store is logged here in full. The client gets one sentence.
-async fn ask(call: StoreCall, shared: &ServerState) -> Result<StoreReply, HttpRefusal> {
-    let (answer, reply) = oneshot::channel();
-    let busy = |_| refuse(503, "busy", say::too_many());
-    shared.store.try_send(StoreRequest { call, answer }).map_err(busy)?;
-    let reply = reply.await.map_err(|_| refuse(500, "failed", say::failed()))?;
-    match reply.result {
-        StoreResult::Failed(failure) => {
-            shared.out.warn(&say::store_failed(failure.message));
-            let status = if failure.kind == FailureKind::Unreachable { 503 } else { 500 };
-            Err(refuse(status, "failed", say::failed_see_log()))
-        }
-        result => Ok(StoreReply { result, ..reply }),
-    }
-}
-
-fn key(path: &str) -> Result<String, HttpRefusal> {
-    let segment = path.strip_prefix("/v1/k/").filter(|rest| !rest.is_empty() && !rest.contains('/'));
-    let segment = segment.ok_or_else(|| refuse(400, "path", say::no_such_path()))?;
-    let key = decoded(segment)?;
-    match key.len() {
-        _ if key.contains('\0') => Err(refuse(400, "key", say::zero_byte())),
-        0..=KEY_MAX => Ok(key),
-        _ => Err(refuse(414, "key", say::long_key(KEY_MAX))),
-    }
-}
-
-fn decoded(text: &str) -> Result<String, HttpRefusal> {
-    percent_decoded(text).ok_or_else(|| refuse(400, "encoding", say::bad_encoding()))
-}
-
-fn header(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
-    headers.get(name)?.to_str().ok()
-}
-
-fn version(headers: &HeaderMap) -> Result<Version, HttpRefusal> {
-    let tag = header(headers, IF_MATCH).filter(|_| !headers.contains_key(IF_NONE_MATCH));
-    let tag = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"'));
-    match tag.filter(|tag| !tag.is_empty() && !tag.contains('"')) {
-        Some(tag) => decoded(tag).map(Version),
-        None => Err(refuse(428, "condition", say::no_condition())),
-    }
-}
-
-async fn write(request: Request<Incoming>, key: String, admin: bool) -> Result<StoreCall, HttpRefusal> {
-    let headers = request.headers();
-    let id = header(headers, HeaderName::from_static("leasehold-write-id")).and_then(WriteId::parse);
-    let write = id.ok_or_else(|| refuse(400, "write", say::bad_write_id()))?;
-    let create = header(headers, IF_NONE_MATCH) == Some("*") && !headers.contains_key(IF_MATCH);
-    let expected = if create { None } else { Some(version(headers)?) };
-    let body = Limited::new(request.into_body(), BODY_MAX).collect().await.map_err(|e| match e
-        .is::<LengthLimitError>(
-    ) {
-        true => refuse(413, "body", say::long_body(BODY_MAX)),
-        false => refuse(400, "body", say::short_body()),
-    })?;
-    Ok(StoreCall::Write { key, expected, write, body: body.to_bytes().to_vec(), admin })
-}
-
-async fn list(query: &str, rights: &Rights, shared: &ServerState) -> Result<HttpResponse, HttpRefusal> {
-    let asked = |name: &str| -> Result<String, HttpRefusal> {
-        let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-        let value = pairs.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value);
-        decoded(&value.unwrap_or("").replace('+', "%20"))
-    };
-    let limit = asked("limit")?.parse().unwrap_or(PAGE_KEYS).min(PAGE_KEYS);
-    let (prefix, limit) = match rights.listing(&asked("prefix")?) {
-        AllowedListing::Prefix(prefix) => (prefix, limit),
-        AllowedListing::Nothing => ("\u{1}".into(), 0),
-        AllowedListing::Refused => {
-            return Err(refuse(403, "prefix", say::list_too_wide()));
-        }
-    };
-    // One more than the answer holds: it says whether there are more.
-    let wanted = if limit == 0 { 0 } else { limit + 1 };
-    let after = asked("after")?;
-    let after = rights.place(&after).unwrap_or(after);
-    let StoreReply { instance, result } =
-        ask(StoreCall::List { prefix, after, limit: wanted }, shared).await?;
-    let StoreResult::Listed(mut found) = result else { return Err(refuse(500, "failed", say::failed())) };
-    found.iter_mut().for_each(|listed| listed.key = rights.called(&listed.key));
-    Ok(json_reply(200, Some(&instance), &[], page(found, limit)))
-}
-
-fn page(found: Vec<Listed>, limit: usize) -> Value {
-    let (mut keys, mut bytes, mut more) = (Vec::new(), 0, false);
-    for listed in found {
-        if keys.len() >= limit || bytes >= PAGE_BYTES {
-            more = true;
-            break;
-        }
-        keys.push(match listed.stored {
-            None => json!({"key": listed.key}),
-            Some(stored) => {
-                bytes += stored.body.len();
-                json!({
-                    "key": listed.key,
-                    "version": utf8_percent_encode(&stored.version.0, PLAIN).to_string(),
-                    "age_ms": stored.age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-                    "body": BASE64_STANDARD.encode(&stored.body),
-                })
-            }
-        });
-    }
-    json!({"keys": keys, "more": more})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stray_percent_sign_names_no_key() {
-        assert_eq!(key("/v1/k/leases%2Fsite").ok().as_deref(), Some("leases/site"));
-        for stray in ["/v1/k/50%", "/v1/k/%2", "/v1/k/%zz", "/v1/k/%ff"] {
-            assert_eq!(key(stray).err().map(|refusal| refusal.status), Some(400), "{stray}");
-        }
-    }
 }
