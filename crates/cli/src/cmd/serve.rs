@@ -13,8 +13,6 @@ mod web;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use axum::Router;
-use axum::routing::any;
 use leasehold::backends::Holders;
 use leasehold::core::write_policy::Rights;
 use serde_json::json;
@@ -61,14 +59,11 @@ pub fn run(flags: &Everywhere, args: &ServeArgs, out: &Out) -> Result<u8, Failed
     web::serve(listener, |stopping| {
         let pages = dashboard::routes(setup, reader, stopping);
         match store_api {
-            None => pages,
-            Some(api) => {
-                let answer = move |request| {
-                    let api = Arc::clone(&api);
-                    async move { store_api::answer(request, &api).await }
-                };
-                Router::new().route("/v1/{*rest}", any(answer)).merge(pages)
-            }
+            None => pages.alone(),
+            Some(api) => pages.beside(move |request| {
+                let api = Arc::clone(&api);
+                async move { store_api::answer(request, &api).await }
+            }),
         }
     })
     .map_err(say::system)?;

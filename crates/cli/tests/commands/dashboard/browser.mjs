@@ -12,6 +12,7 @@ const SCREENS = {
   now: ['/', ['Needs you', 'charges began and never reported', 'mac-mini/9034', 'Next slots']],
   timeline: ['/timeline', ['mac-mini', 'sandbox-7', 'What stands out']],
   job: ['/job/claudelab', ['Run times', 'TTL advice', 'Keep 90s.', 'Skip rate']],
+  jobs: ['/jobs', ['every 45m', 'Last outcome', 'charges']],
   log: ['/log', ['Newest first', 'claudelab', 'Older records']],
 };
 const PHONE = { width: 360, height: 740 };

@@ -45,10 +45,9 @@ fn a_long_log_costs_what_the_store_takes() {
             let found = newest(store.as_mut(), Scope::All, week, 50, |_| true).unwrap();
             assert_eq!((found.0.len(), found.1), (50, true));
         });
-        let day = median(|| {
+        let all = median(|| {
             let mut found = 0;
-            let last = Window::last(Duration::from_secs(86_400));
-            each(store.as_mut(), Scope::All, last, 1_000, |_| {
+            each(store.as_mut(), Scope::All, week, 1_000, |_| {
                 found += 1;
                 true
             })
@@ -57,7 +56,7 @@ fn a_long_log_costs_what_the_store_takes() {
         });
         let board = Board::of(world, url, &[]);
         let list = median(|| drop(board.get("/log").is(200)));
-        // Only the first look of a server reads all of the day.
+        // Only the first look of a server reads all of the week.
         let now = (0..3).map(|_| {
             let fresh = Board::of(World::new(), board.url.clone(), &[]);
             let begun = clock::boot_time();
@@ -65,10 +64,10 @@ fn a_long_log_costs_what_the_store_takes() {
             clock::boot_time().since(begun)
         });
         let now = now.min().unwrap();
-        eprintln!("{days} days: Log {list:?} (store {page:?}), Now {now:?} (store {day:?})");
+        eprintln!("{days} days: Log {list:?} (store {page:?}), Now {now:?} (store {all:?})");
         // What a page costs in itself is little, and on a busy machine not nothing.
         let itself = Duration::from_millis(50);
         assert!(list <= page * 2 + itself, "{days} days: Log {list:?}, the store alone {page:?}");
-        assert!(now <= day * 2 + itself, "{days} days: Now {now:?}, the store alone {day:?}");
+        assert!(now <= all * 2 + itself, "{days} days: Now {now:?}, the store alone {all:?}");
     }
 }

@@ -110,10 +110,12 @@ fn beyond_this_machine_it_needs_a_bearer() {
     let world = World::new();
     let url = world.store("sqlite");
     world.run(&["--store", &url, "serve", "--listen", "0.0.0.0:0"]).is(78, "serve.tokens_needed_to_look");
-    let mut local = world.start(&["-v", "--store", &url, "serve", "--listen", "127.0.0.1:0"]);
-    local.said("serve.shown_to_all");
-    local.signal(rustix::process::Signal::INT);
-    local.ended().is(0, "serve.stopped").is(0, "serve.dashboard");
+    let mut local = Board::of(world, url, &["-v"]);
+    local.server.said("serve.shown_to_all");
+    local.get("/").is(200);
+    local.server.signal(rustix::process::Signal::INT);
+    let Board { server, world: _world, .. } = local;
+    server.ended().is(0, "serve.stopped").is(0, "serve.dashboard");
 }
 
 #[test]
@@ -192,4 +194,6 @@ fn the_store_api_and_the_dashboard_stand_side_by_side() {
     assert!(missing.head.contains("leasehold-protocol: 1"), "{missing:?}");
     board.ask("POST", "/v1/k/leases%2Fnobody", &[]).is(405).because("method");
     board.ask("PUT", "/", &[]).is(405);
+    // What is no page is answered as ever.
+    board.get("/v2").is(400).because("path");
 }

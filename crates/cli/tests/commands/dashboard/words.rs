@@ -10,7 +10,7 @@ use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
 use leasehold::core::run_log::{LogEvent, LogRecord};
 use leasehold::random;
-use leasehold::run_log::creation;
+use leasehold::run_log::{Scope, Window, creation, newest};
 use leasehold::stores::{BatchWrite, Cas};
 use pollster::block_on;
 use rustix::process::Signal;
@@ -99,6 +99,37 @@ fn a_run_that_reports_late_is_counted_once() {
     assert_eq!(count("/api/v1/jobs/other", "counts"), Some(1));
     let page = board.get("/").is(200).has(&["other began and never reported"]);
     assert!(!page.body.contains("site began"));
+}
+
+/// What waits for a person does not go away with the day, nor behind many skips.
+#[test]
+fn what_is_old_or_covered_is_told_all_the_same() {
+    let world = World::new();
+    let url = world.store("sqlite");
+    let fails = ["--store", &url, "once", "k", "--attempts", "1", "--", "false"];
+    assert_eq!([world.run(&fails).code, world.run(&fails).code], [1, 79]);
+    // As if that had been three days ago.
+    let mut store = open(&url);
+    let day = Window::last(Duration::from_secs(600));
+    let (found, _) =
+        newest(store.as_mut(), Scope::Job(&Name::new("k.once").unwrap()), day, 9, |_| true).unwrap();
+    for entry in found {
+        let stored = block_on(store.read(&entry.key)).unwrap().unwrap();
+        assert!(matches!(block_on(store.remove(&entry.key, &stored.version)), Cas::Written { .. }));
+        let old = entry.record.unwrap();
+        log(&url, &[LogRecord { at: old.at - Duration::from_secs(3 * 86_400), ..old }]);
+    }
+    let skips = (0..20).map(|n| record(now() - 1 - n, LogEvent::Skipped, "site", "vm", 2));
+    let skips: Vec<LogRecord> =
+        skips.chain([run(now() - 60, LogEvent::Failed, "site", "vm", 1, 5)]).collect();
+    log(&url, &skips);
+    let board = Board::of(world, url, &[]);
+    board.get("/").is(200).has(&[
+        "2 things need you.",
+        "leasehold retry k",
+        "site failed",
+        "No later run was ok.",
+    ]);
 }
 
 #[test]

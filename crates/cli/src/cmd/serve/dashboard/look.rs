@@ -27,12 +27,16 @@ use crate::cmd::status::{self, LeaseRow};
 /// The most leases that are read.
 pub const LEASES: usize = 500;
 /// How far back Now looks.
-pub const RECENT: Duration = Duration::from_secs(86_400);
+const RECENT: Duration = Duration::from_secs(86_400);
+/// How far back a server looks once for items that wait for a person. From then on it remembers them.
+const WAITING: Duration = Duration::from_secs(7 * 86_400);
 /// Records of one job that are shown beside its lease.
 pub const STRIP: usize = 8;
 /// The most records that are told in words, and the most whose item is looked up.
 const NOTABLE: usize = 60;
 const LOOKED_UP: usize = 20;
+/// The most items that are remembered because they wait for a person.
+const REMEMBERED: usize = 50;
 /// Reading the log takes no more than this part of the time.
 const LOG_SHARE: u32 = 10;
 /// So many jobs have a strip.
@@ -123,6 +127,10 @@ pub struct Recent {
     pub strips: HashMap<Name, Vec<LogLine>>,
     /// Records that stand out, the newest first.
     pub notable: Vec<LogEntry>,
+    /// How often each event that stands out is there, of each job.
+    often: HashMap<(Name, LogEvent), u64>,
+    /// The newest end of a run of each job.
+    last: HashMap<Name, LogLine>,
     /// Items that wait for a person.
     pub waiting: Vec<Waiting>,
     /// Differs where a record was added.
@@ -242,7 +250,8 @@ impl Looker {
         {
             return Ok(Arc::clone(recent));
         }
-        let recent = Arc::new(read_recent(store)?);
+        let before = self.recent.as_ref().map(|(recent, _)| recent.waiting.as_slice());
+        let recent = Arc::new(read_recent(store, before)?);
         let took = clock::boot_time().since(begun);
         self.recent = Some((Arc::clone(&recent), begun.plus(took * LOG_SHARE)));
         Ok(recent)
@@ -290,14 +299,27 @@ fn leases(store: &mut dyn Store) -> Result<Leases, Failure> {
     Ok(Leases { rows, more, costly })
 }
 
-fn read_recent(store: &mut dyn Store) -> Result<Recent, Failure> {
+/// What the log has of the last day; and the items that wait, of which some may be known.
+fn read_recent(store: &mut dyn Store, known: Option<&[Waiting]>) -> Result<Recent, Failure> {
     let mut recent = Recent::default();
     let mut marks = DefaultHasher::new();
     let mut waiting: Vec<LogEntry> = Vec::new();
     let mut told: HashSet<LogId> = HashSet::new();
     let mut unknown: Vec<LogId> = Vec::new();
-    each(store, Scope::All, Window::last(RECENT), PAGE, |entry| {
+    let window = Window::last(if known.is_some() { RECENT } else { WAITING });
+    let day = Window::last(RECENT).since;
+    each(store, Scope::All, window, PAGE, |entry| {
         let line = &entry.line;
+        if waiting.len() < LOOKED_UP && may_wait(line) {
+            // A list may have only keys.
+            let item = waits(&entry);
+            if entry.record.is_none() || item.is_some() && !waiting.iter().any(|other| waits(other) == item) {
+                waiting.push(entry.clone());
+            }
+        }
+        if line.at < day {
+            return true;
+        }
         (line.at, line.id.number(), &line.word).hash(&mut marks);
         let strips = &mut recent.strips;
         if (strips.len() < JOBS || strips.contains_key(&line.job))
@@ -305,56 +327,55 @@ fn read_recent(store: &mut dyn Store) -> Result<Recent, Failure> {
         {
             strips.entry(line.job.clone()).or_default().push(line.clone());
         }
-        if waiting.len() < LOOKED_UP && may_wait(line) {
-            // A list may have only keys.
-            let known = |other: &LogEntry| entry.record.is_some() && waits(other) == waits(&entry);
-            if !waiting.iter().any(known) {
-                waiting.push(entry.clone());
-            }
+        let Some(event) = line.event() else { return true };
+        let dropped = entry.record.as_ref().and_then(|record| record.count);
+        let count = dropped.filter(|_| event == LogEvent::Dropped).unwrap_or(1);
+        *recent.counts.entry(event).or_default() += count;
+        if event == LogEvent::Unknown {
+            unknown.push(line.id);
+        } else if event.is_run() {
+            told.insert(line.id);
         }
-        if let Some(event) = line.event() {
-            let dropped = entry.record.as_ref().and_then(|record| record.count);
-            let count = dropped.filter(|_| event == LogEvent::Dropped).unwrap_or(1);
-            *recent.counts.entry(event).or_default() += count;
-            if event == LogEvent::Unknown {
-                unknown.push(line.id);
-            } else if event.is_run() {
-                told.insert(line.id);
-            }
-            if stands_out(event) {
-                recent.notable.push(entry);
-                if recent.notable.len() > NOTABLE * 20 {
-                    newest_first(&mut recent.notable);
-                    recent.notable.truncate(NOTABLE);
-                }
+        if (event.is_run() || event == LogEvent::Unsealed) && !recent.last.contains_key(&line.job) {
+            recent.last.insert(line.job.clone(), line.clone());
+        }
+        if stands_out(event) {
+            *recent.often.entry((line.job.clone(), event)).or_default() += count;
+            recent.notable.push(entry);
+            if recent.notable.len() > NOTABLE * 20 {
+                newest_first(&mut recent.notable);
+                recent.notable.truncate(NOTABLE);
             }
         }
         true
     })?;
     // Another run took over from a run that told its end later.
-    recent
-        .notable
-        .retain(|entry| entry.line.event() != Some(LogEvent::Unknown) || !told.contains(&entry.line.id));
+    let late =
+        |entry: &LogEntry| entry.line.event() == Some(LogEvent::Unknown) && told.contains(&entry.line.id);
+    recent.notable.retain(|entry| !late(entry));
     let late = unknown.iter().filter(|id| told.contains(*id)).count() as u64;
     recent.counts.entry(LogEvent::Unknown).and_modify(|count| *count -= late);
     newest_first(&mut recent.notable);
     recent.notable.truncate(NOTABLE);
-    waiting.iter_mut().try_for_each(|entry| entry.fill(store))?;
     let told_by_body = recent.notable.iter_mut().filter(|entry| entry.record.is_none());
     told_by_body.take(LOOKED_UP).try_for_each(|entry| entry.fill(store))?;
-    for found in waiting {
-        let Some(subject) = waits(&found) else { continue };
-        if recent.waiting.iter().any(|known| known.subject == subject) {
+    waiting.iter_mut().try_for_each(|entry| entry.fill(store))?;
+    let found = waiting.iter().filter_map(|entry| {
+        let too_often = entry.line.reason.as_deref() == Some(QUARANTINED);
+        Some((waits(entry)?, too_often, entry.line.at))
+    });
+    let known = known.unwrap_or_default().iter();
+    let known = known.map(|known| (known.subject.clone(), known.too_often, known.at));
+    for (subject, too_often, at) in found.chain(known) {
+        if recent.waiting.len() == REMEMBERED || recent.waiting.iter().any(|item| item.subject == subject) {
             continue;
         }
         let Some(entry) = entry(store, &subject)? else { continue };
-        let line = found.line;
-        let too_often = line.reason.as_deref() == Some(QUARANTINED);
         let state = history::state(store, &entry)?;
-        if state == ItemState::Unknown || too_often && state != ItemState::Ok {
+        if state == ItemState::Unknown || too_often && state == ItemState::Failed {
             let Entry { job, claim, .. } = entry;
             (key_of(&subject), claim.token.get()).hash(&mut marks);
-            recent.waiting.push(Waiting { subject, job, claim, too_often, at: line.at });
+            recent.waiting.push(Waiting { subject, job, claim, too_often, at });
         }
     }
     recent.mark = marks.finish();
@@ -494,27 +515,20 @@ fn matters(recent: &Recent, jobs: &[JobNow], leases: &[LeaseRow]) -> (Vec<Matter
             _ => {}
         }
     }
-    // Of each job and event one.
-    let mut counts: HashMap<(&Name, LogEvent), u64> = HashMap::new();
+    // Of each job and event one: the newest.
+    let mut seen = HashSet::new();
     for entry in &recent.notable {
-        let Some(event) = entry.line.event() else { continue };
-        let dropped = entry.record.as_ref().and_then(|record| record.count);
-        let count = dropped.filter(|_| event == LogEvent::Dropped).unwrap_or(1);
-        *counts.entry((&entry.line.job, event)).or_default() += count;
-    }
-    for entry in &recent.notable {
-        let Some(event) = entry.line.event() else { continue };
-        let Some(count) = counts.remove(&(&entry.line.job, event)) else { continue };
+        let job = &entry.line.job;
+        let Some(event) = entry.line.event().filter(|event| seen.insert((job, *event))) else { continue };
+        let count = recent.often.get(&(job.clone(), event)).copied().unwrap_or(1);
         let told =
             |item: &Waiting| item.job == entry.line.job && item.too_often == (event == LogEvent::Failed);
         if matches!(event, LogEvent::Unknown | LogEvent::Failed) && recent.waiting.iter().any(told) {
             continue;
         }
-        let strip = recent.strips.get(&entry.line.job).map(Vec::as_slice).unwrap_or_default();
-        let ended = |line: &LogLine| line.event().is_some_and(|e| e.is_run() || e == LogEvent::Unsealed);
-        let last = strip.iter().find(|line| ended(line));
-        let ok_since = last.is_none_or(|last| last.event() == Some(LogEvent::Ok));
-        let is_last = last.is_some_and(|last| last.id == entry.line.id && last.event() == Some(event));
+        let last = recent.last.get(job);
+        let ok_since = last.is_some_and(|last| last.event() == Some(LogEvent::Ok));
+        let is_last = last.is_none_or(|last| last.id == entry.line.id && last.event() == Some(event));
         let matter = Matter::Records { newest: Box::new(entry.clone()), event, count, ok_since };
         use LogEvent::{Failed, Killed, Unsealed};
         if is_last && matches!(event, Failed | Killed | Unsealed) {

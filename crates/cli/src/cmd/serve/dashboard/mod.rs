@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::handler::Handler;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -68,7 +69,31 @@ pub fn reader(store: Box<dyn Store>) -> Result<Reader, Failed> {
 }
 
 /// Its routes.
-pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Router {
+pub struct Pages {
+    routes: Router<Arc<Dashboard>>,
+    shared: Arc<Dashboard>,
+}
+
+impl Pages {
+    /// There is nothing else.
+    pub fn alone(self) -> Router {
+        Self { routes: self.routes.fallback(pages::nothing_here), ..self }.guarded()
+    }
+
+    /// Whatever is no page of ours gets this answer.
+    pub fn beside<H: Handler<T, ()>, T: 'static>(self, other: H) -> Router {
+        self.guarded().fallback(other)
+    }
+
+    fn guarded(self) -> Router {
+        let Self { routes, shared } = self;
+        let guard = middleware::from_fn_with_state(Arc::clone(&shared), guarded);
+        routes.layer(middleware::from_fn(in_time)).layer(guard).with_state(shared)
+    }
+}
+
+/// The routes, and what is behind them.
+pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Pages {
     let Setup { tokens, address, store, elsewhere, out } = setup;
     let live = Live::start(reader.clone(), elsewhere, out, stopping);
     let kept = pages::Kept::default();
@@ -78,7 +103,7 @@ pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Router {
     let file = |kind: &'static str, text: &'static str| {
         get(move || async move { ([(header::CONTENT_TYPE, kind)], text) })
     };
-    Router::new()
+    let routes = Router::new()
         .route("/", get(pages::now))
         .route("/timeline", get(pages::timeline))
         .route("/jobs", get(pages::jobs))
@@ -93,11 +118,8 @@ pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Router {
         .route("/api/openapi.json", file("application/json", OPENAPI))
         .route("/style.css", file("text/css; charset=utf-8", STYLE))
         .route("/app.js", file("text/javascript; charset=utf-8", SCRIPT))
-        .route("/icon.svg", file("image/svg+xml", ICON))
-        .fallback(pages::nothing_here)
-        .layer(middleware::from_fn(in_time))
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guarded))
-        .with_state(shared)
+        .route("/icon.svg", file("image/svg+xml", ICON));
+    Pages { routes, shared }
 }
 
 async fn in_time(request: Request, next: Next) -> Response {
