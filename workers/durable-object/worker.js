@@ -148,7 +148,7 @@ async function answer(request, env) {
     case "DELETE":
       return remove(request, key, store);
     default:
-      throw new Refusal(405, "a key can be read, written and removed: GET, PUT, DELETE");
+      throw new Refusal(405, "the methods for a key are GET, PUT and DELETE");
   }
 }
 
@@ -161,7 +161,7 @@ async function read(key, store) {
 }
 
 async function write(request, key, bearer, store) {
-  if (forgets(key)) throw new Refusal(422, "this store keeps its leases: no name is forgotten here", "kept");
+  if (forgets(key)) throw new Refusal(422, "this store keeps all leases, so it cannot forget a name", "kept");
   const write = request.headers.get("Leasehold-Write-Id") ?? "";
   if (!/^[0-9a-f]{32}$/.test(write)) {
     throw new Refusal(400, "Leasehold-Write-Id must be 32 lower-case hexadecimal digits");
@@ -209,28 +209,28 @@ async function bodyOf(request) {
   return body.slice(0, length);
 }
 
-const tooLong = () => new Refusal(413, `a body has at most ${BODY_MAX} bytes`);
+const tooLong = () => new Refusal(413, `a body can have at most ${BODY_MAX} bytes`);
 const stale = (instance) =>
   reply(412, { instance, json: { error: "the key does not have that version", reason: "conflict" } });
 
 function keyOf(url) {
   const found = /^\/v1\/k\/([^/]+)$/.exec(url.pathname);
-  if (!found) throw new Refusal(400, "there is nothing here but /v1/k/KEY and /v1/list");
+  if (!found) throw new Refusal(400, "the only paths are /v1/k/KEY and /v1/list");
   let key;
   try {
     key = decodeURIComponent(found[1]);
   } catch {
-    throw new Refusal(400, "the key is not percent-encoded UTF-8");
+    throw new Refusal(400, "this is not percent-encoded UTF-8");
   }
-  if (key.includes("\0")) throw new Refusal(400, "a key has no zero byte");
-  if (new TextEncoder().encode(key).length > KEY_MAX) throw new Refusal(414, `a key has at most ${KEY_MAX} bytes`);
+  if (key.includes("\0")) throw new Refusal(400, "a key cannot contain a zero byte");
+  if (new TextEncoder().encode(key).length > KEY_MAX) throw new Refusal(414, `a key can have at most ${KEY_MAX} bytes`);
   return key;
 }
 
 function versionOf(request) {
   const found = /^"([^"]+)"$/.exec(request.headers.get("If-Match") ?? "");
   if (!found || request.headers.has("If-None-Match")) {
-    throw new Refusal(428, "say which version is to be replaced: If-Match, or If-None-Match: * for none");
+    throw new Refusal(428, "name the version to replace with If-Match, or send If-None-Match: * for a new key");
   }
   return found[1];
 }
@@ -252,7 +252,7 @@ async function bearerOf(request, env) {
     if (match && (sent || !hex)) rights = value;
   }
   if (rights === undefined) {
-    const what = header === null ? "a bearer token is needed" : "the bearer token is not known here";
+    const what = header === null ? "a bearer token is needed" : "the bearer token is unknown";
     throw new Refusal(401, what, "bearer");
   }
   if (typeof rights === "string") return { prefix: rights, admin: false };

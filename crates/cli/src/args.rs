@@ -124,15 +124,15 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// git push, unless this run has lost its lease (76)
     Push(PushArgs),
-    /// Run a named part of an item, which a retry of the item does not run again
+    /// Run a named part of an item; once it is done, a retry of the item skips it
     Step(StepArgs),
     /// Say why a job did or did not run, in sentences
     Why(WhyArgs),
-    /// Show what needs you, everywhere: exit code 0 if nothing does, 1 if something does
+    /// List everything that needs your attention: exit code 1 if there is anything, else 0
     Check(CheckArgs),
-    /// Show counts, skip rate and run times, and say which TTL fits
+    /// Show counts, skip rate and run times, and recommend a TTL
     Stats(StatsArgs),
-    /// Let an item that failed too often, or whose outcome is unknown, run again
+    /// Allow an item to run again after too many failures or an unknown outcome
     Retry(RetryArgs),
     /// Stay up and start the jobs of leasehold.toml when they are due, each slot on one machine
     #[command(after_help = DAEMON_HELP)]
@@ -170,9 +170,9 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// Print counters of the run log for Prometheus, as OpenMetrics
     Metrics(MetricsArgs),
-    /// Remove the records of names that are over: free leases, finished keys and their log
+    /// Remove the records of names no longer in use: free leases, finished keys and their log
     Forget(ForgetArgs),
-    /// Show everything of Leasehold here, in its store and at its targets (--show)
+    /// List everything that Leasehold keeps here, in its store and at its targets (--show)
     Uninstall(UninstallArgs),
     /// Show this store in a browser, or serve it over HTTP to sandboxes without credentials
     #[cfg(feature = "http")]
@@ -233,8 +233,8 @@ pub struct CommandArgs {
     pub fence: Vec<String>,
     #[command(flatten)]
     pub reports: ReportArgs,
-    /// Ask this URL when the run starts (URL/start) and ends (URL/EXITCODE), as Healthchecks wants it; a skip is
-    /// URL/log. @FILE: the file that has the URL, which nobody sees in a list of processes then
+    /// Request URL/start when the run starts and URL/EXITCODE when it ends, as Healthchecks expects; for a skip,
+    /// URL/log. With @FILE the URL is read from that file, so that no list of processes shows it
     #[arg(long, value_name = "URL", value_parser = SecretUrl::typed)]
     pub ping: Option<SecretUrl>,
 }
@@ -361,9 +361,9 @@ pub struct StatusArgs {
 /// `doctor`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It writes test records beside the leases, disturbs no lease, and removes what it wrote. Each line says ok, weak \
-(it works, but could be better) or UNSAFE (a promise does not hold there: exit code 78). With --json it prints one \
-object per test, and one for the whole.")]
+It writes test records beside the leases, and removes them again. No lease is touched. Each line says ok, weak (it \
+works, but could be better) or UNSAFE (a promise does not hold there: exit code 78). With --json it prints one object \
+per test, and one for the overall result.")]
 pub struct DoctorArgs {
     /// The store [default: the one that a run here would use]
     pub url: Option<String>,

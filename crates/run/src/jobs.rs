@@ -145,8 +145,8 @@ const KEYS: [Key; 28] = [
     for_all("retry", "true: a slot whose outcome is unknown is run again [false]"),
     for_all("attempts", "how often a slot may fail before it waits for you [1]"),
     for_all("keep", "how long records of slots are kept [\"90d\"]"),
-    own("ping", "asked when a run starts (URL/start) and ends (URL/EXITCODE); a skip is URL/log"),
-    own("ping_file", "instead of ping: the file that has the URL, relative to where the file is"),
+    own("ping", "URL that a run requests: URL/start, then URL/EXITCODE; URL/log for a skip"),
+    own("ping_file", "instead of ping: a file that contains the URL; relative to leasehold.toml"),
 ];
 
 /// For `leasehold help leasehold.toml`.
@@ -165,7 +165,7 @@ leasehold.toml names the store, and says which jobs are run and when:
   keep_log = \"90d\"                  how long the run log is kept; \"none\": for ever
   keep_log_runs = 10000             how many records of a job are kept; 0: any number
 
-  [alerts]                          one message for each change: something went wrong, or is well again
+  [alerts]                          one alert for each new problem and each recovery
   url_file = \"alert-url\"            gets JSON; or url = \"URL\"
   command = [\"./mail.sh\"]           gets the same on standard input
   on = [\"failed\", \"lost\", \"refused\", \"overdue\", \"unknown\"]

@@ -28,7 +28,7 @@ pub enum FenceVerb {
     },
     /// Forget the fence of a target: the next run fences it again, even from another store
     #[command(after_help = "\
-For use after a move to another store, when no run is left on the old one. It is refused while the lease is held \
+Use it after a move to another store, when no run is left on the old one. It is refused while the lease is held \
 on the store in use. Until the next run has fenced the target, every write with a token is refused. The fence of a \
 repository cannot be reset: it is a ref to delete (docs/targets/git.md).")]
     Reset {

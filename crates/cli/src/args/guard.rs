@@ -27,7 +27,7 @@ pub enum GuardVerb {
     Install {
         /// pg:URL#TABLE or sqlite:PATH#TABLE
         target: String,
-        /// Sessions that belong to no run: may they write the table?
+        /// Whether sessions that belong to no run may write the table
         #[arg(long, value_name = "WHAT")]
         others: UngrantedSessions,
         /// How a session shows the token of its run; behind a pooler in transaction mode only `setting` is safe

@@ -37,11 +37,11 @@ pub const ATTEMPTS: u32 = 3;
 /// The flags of items.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct ItemArgs {
-    /// If the outcome of the last run is unknown: `refuse` runs nothing and asks you (79), `retry` runs it again,
-    /// unless ten runs in a row (or --attempts runs, if that is more) never reported how they ended
+    /// What to do if the outcome of the last run is unknown. `refuse` runs nothing and asks you (79). `retry` runs it
+    /// again, until ten runs in a row (or --attempts runs, if that is more) have never reported how they ended
     #[arg(long, value_name = "WHAT", default_value = "refuse", hide_possible_values = true)]
     pub if_unknown: IfUnknownArg,
-    /// With --if-unknown retry: only this long after the first run, while the provider still knows the key
+    /// With --if-unknown retry: retry only within this time of the first run, while the provider still knows the key
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub provider_keeps: Option<Duration>,
     /// After this many failures it waits for your `leasehold retry` (79) [default: 3]
@@ -61,7 +61,7 @@ pub struct ItemArgs {
 /// `--new-here`
 #[derive(Clone, Copy, Debug, Args)]
 pub struct NewHereArgs {
-    /// Let keys and slots that this machine saw on another store be done again on this one; needed only once
+    /// Allow keys and slots that this machine saw on another store to be done again on this one; needed only once
     #[arg(long = "new-here")]
     pub said: bool,
 }
@@ -127,33 +127,33 @@ Examples:
   leasehold history --since yesterday                    who ran, what was skipped and why, what was refused
   leasehold history site --only skipped,failed           the newest 50 of one job, or of one lease
   leasehold history team-a/ --since 7d --json            all jobs below team-a/, for a program
-  leasehold history --observed --since 7d                what `run --observe` saw, and the sum
+  leasehold history --observed --since 7d                what `run --observe` saw, and the totals
 
-The newest comes first: one line for each run, each skip with its reason, each lost lease, each refused write (its \
-token, and the newer one of the fence), slots that were dropped, and what people did (break, retry, pause). Each try \
-of a key is a line of its own. A key or slot that is started, or whose outcome is unknown, is shown if you name it or \
-its job; who holds a lease now: leasehold status --held.
+The newest record comes first. There is a line for each run, each skip with its reason, each lost lease, each refused \
+write with both tokens, each range of dropped slots, and each command by which a person stepped in (break, retry, \
+pause). Each attempt at a key has a line of its own. A key or slot whose state is started or unknown appears only if \
+you name it or its job. To see who holds a lease now: leasehold status --held.
 
-Records are kept for 90d by the store's clock, or as keep_log in leasehold.toml says. A run with --no-history leaves \
-none. `released` is a lease that was released by hand or by a program, `unsealed` is a run that ran nothing because a \
-target could not be fenced, `unknown` is a run that never reported, noted by the next one.")]
+Records are kept for 90d by the store's clock, or for the time that keep_log in leasehold.toml sets. A run with \
+--no-history leaves no record. `released`: a person or a program released a lease. `unsealed`: a run started nothing, \
+because it could not fence a target. `unknown`: a run never reported how it ended; the next run records that.")]
 pub struct HistoryArgs {
     /// Only this job, lease or key, this slot (JOB@SLOT), or all jobs below this prefix (PREFIX/)
     pub name: Option<String>,
-    /// Only what ended or happened after this: a time (03:00, "yesterday 03:00", 2026-11-16T05:45Z), or so long ago
+    /// Only records after this: a time (03:00, "yesterday 03:00", 2026-11-16T05:45Z), or how long ago (2d)
     #[arg(long, value_name = "D|TIME", value_parser = crate::cmd::times::instant)]
     pub since: Option<Duration>,
-    /// Only what ended or happened before this
+    /// Only records before this
     #[arg(long, value_name = "D|TIME", value_parser = crate::cmd::times::instant)]
     pub until: Option<Duration>,
     /// Only these: ok, failed, skipped, dropped, lost, killed, unknown, refused, `unsealed`, released, observed, started,
     /// planned, break, retry, done, pause, resume, forget
     #[arg(long, value_name = "OUTCOME", value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Show at most so many lines [default: 50; all with --json]
+    /// Show at most this many lines [default: 50; all with --json]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// Only what `run --observe` saw, and at the end how many runs overlapped or overwrote newer work
+    /// Only runs with --observe, and at the end the number that overlapped or overwrote newer work
     #[arg(long, conflicts_with = "only")]
     pub observed: bool,
     #[command(flatten)]
@@ -163,8 +163,8 @@ pub struct HistoryArgs {
 /// Pictures of the run log.
 #[derive(Debug, Args)]
 pub struct PictureArgs {
-    /// Draw it in the terminal: a lane for each machine, runs as bars with their tokens, skips, refused writes; the
-    /// last 24h unless --since is given
+    /// Draw the records in the terminal: a lane for each machine, runs as bars with their tokens, skips, refused
+    /// writes. Covers the last 24h unless you give --since
     #[arg(long)]
     pub timeline: bool,
     /// Write the same picture to this file, as SVG
@@ -194,8 +194,8 @@ impl PictureArgs {
 pub struct WhyArgs {
     /// A job, a lease or a key
     pub name: String,
-    /// Only this time, for example 2026-11-16T05:45Z, 03:00 or "yesterday 03:00"; without an offset it is in the
-    /// job's time zone, or else in this machine's
+    /// Only this time, for example 2026-11-16T05:45Z, 03:00 or "yesterday 03:00". A time without an offset is in
+    /// the job's time zone if it has one, else in this machine's
     pub time: Option<String>,
 }
 

@@ -9,12 +9,12 @@ use leasehold_run::duration;
 /// `stats`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-A skip is no failure: it is counted apart, with its reason, and as a part of all runs. p50, p95 and worst are the \
-times of runs that were ok. The advice says which TTL fits, and why; with fewer than 10 such runs there is none.")]
+A skip is not a failure: skips are counted separately, with their reasons and their share of all runs. p50, p95 and \
+worst are the times of ok runs. With at least 10 of these, the advice says which TTL fits, and why.")]
 pub struct StatsArgs {
-    /// Only this job; or all whose names begin so, if it ends with a slash
+    /// Only this job, or all jobs below this prefix (PREFIX/)
     pub name: Option<String>,
-    /// Runs of this long, by the clocks of the machines
+    /// How far to look back, by the clocks of the machines
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "7d")]
     pub since: Duration,
 }
@@ -22,16 +22,16 @@ pub struct StatsArgs {
 /// `check`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code: 0 if nothing needs you, 1 if something does; 69, 77 or 78 if that could not be found out. Each line says \
-what is wrong and which command to type. A skip is never in the list. Run it where the leasehold.toml is: only \
-there it knows which jobs are overdue.")]
+Exit code: 0 if nothing needs your attention, 1 if something does; 69, 77 or 78 if the check itself failed. Each line \
+says what is wrong and which command to type. Skips are never listed. Run it in the directory of your \
+leasehold.toml: elsewhere it does not know which jobs are overdue.")]
 pub struct CheckArgs {
     /// Only this job, lease or key
     pub name: Option<String>,
-    /// Runs and refused writes of this long count
+    /// How far to look back for runs and refused writes
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1d")]
     pub since: Duration,
-    /// Send what is new, and what is well again, as [alerts] in the configuration says
+    /// Send an alert for each new problem and each recovery, as [alerts] in the configuration says
     #[arg(long, conflicts_with = "name")]
     pub alert: bool,
 }
@@ -39,8 +39,9 @@ pub struct CheckArgs {
 /// `metrics`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The counters add up the run log as long as it is kept (keep_log), so they fall when old records are removed; \
-rate() and increase() take that for a restart. A skip is in leasehold_skips_total, and never a failure.
+The counters are totals of the run log, which keeps records for a limited time (keep_log). They fall when old records \
+are removed; rate() and increase() treat that as a restart. Skips are counted in leasehold_skips_total, never as \
+failures.
 
 For node_exporter: leasehold metrics --textfile /var/lib/node_exporter/leasehold.prom")]
 pub struct MetricsArgs {
@@ -53,8 +54,8 @@ pub struct MetricsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The slot is run as a daemon would run it: with the leases, targets, key and time limits of leasehold.toml. The exit \
-code is that of `run`. A slot that is done is not run again; one that was dropped, skipped or failed is. If nobody \
-knows how it ended, the exit code is 79, and you decide with `leasehold retry`. A paused job stays paused.")]
+code is that of `run`. A slot that was dropped, skipped or failed is run again; one that is done is not. If its \
+outcome is unknown, the exit code is 79, and you decide with `leasehold retry`. A paused job stays paused.")]
 pub struct TriggerArgs {
     /// The job, as leasehold.toml calls it
     pub job: String,

@@ -35,14 +35,14 @@ Examples:
   leasehold forget pr-4711 --older-than 7d
   leasehold forget pr/ --older-than 30d --dry-run
 
-A lease is removed if it is free, a key if it is done or not to be run, each with its run log. What is held, was not \
-given back, failed, or is unknown is left and listed. How old a record is, the store says. Other machines that have \
-used a name accept that it is gone, and begin again with token 1. A key that was forgotten can be done again. Its \
-targets may need `leasehold fence reset`.")]
+A lease is removed if it is free, a key if it is done or will not be run; the run log of each goes with it. Names \
+that are held, were never released, failed, or have an unknown outcome stay, and are listed. The store's clock decides \
+how old a record is. Other machines accept that a forgotten lease is gone: it begins again with token 1. A forgotten \
+key can be done again. Targets of a forgotten lease may need `leasehold fence reset`.")]
 pub struct ForgetArgs {
-    /// A lease or a key; with a slash at its end: all whose names begin with it
+    /// A lease or a key, or a prefix that ends with a slash: all names that begin with it
     pub name: String,
-    /// Only what has not changed for this long, by the store's clock; at least 1h
+    /// Only records that have not changed for this long, by the store's clock; at least 1h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub older_than: Duration,
     /// Say what would be removed, and remove nothing
@@ -53,7 +53,7 @@ pub struct ForgetArgs {
 /// `uninstall`
 #[derive(Debug, Args)]
 pub struct UninstallArgs {
-    /// List what there is, with the commands that remove it. Removes nothing
+    /// List everything, with the commands that remove it; nothing is removed
     #[arg(long)]
     pub show: bool,
 }

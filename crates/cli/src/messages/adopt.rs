@@ -21,8 +21,8 @@ notes! {
         "a target that was fenced with a later token refuses the next runs (79) until you run: leasehold fence reset \
          TARGET";
     lost_items()
-        "if the store has lost a key or a slot that this machine saw started or done, that item is refused \
-         (78) until a run has --new-here";
+        "if the store has lost a key or a slot that this machine saw started or done, that item is refused (78) until \
+         you run it with --new-here";
 }
 
 failures! {

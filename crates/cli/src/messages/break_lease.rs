@@ -11,7 +11,7 @@ pub const CATALOGUE: Catalogue =
     Catalogue { name: "break_lease", about: "`leasehold break`.", entries: &[NOTES, FAILURES, EXPLANATIONS] };
 
 notes! {
-    asked(holder, token, ttl) "asked {holder} (token {token}) to stop; its lease ends in at most {ttl}";
+    asked(holder, token, ttl) "asked {holder} (token {token}) to stop; its lease ends in {ttl} at the latest";
     nobody(found) "there is no holder to ask: {found}";
     free(lease) "{lease} is free";
     stopped(lease, holder, token)

@@ -6,32 +6,37 @@ use leasehold::notes;
 
 /// What `check` says.
 #[cfg(test)]
-pub const CATALOGUE: Catalogue =
-    Catalogue { name: "check", about: "`leasehold check`: what needs you, a line each.", entries: &[NOTES] };
+pub const CATALOGUE: Catalogue = Catalogue {
+    name: "check",
+    about: "`leasehold check`: one line for each thing that needs your attention.",
+    entries: &[NOTES],
+};
 
 notes! {
-    nothing() "nothing needs you";
+    nothing() "nothing needs your attention";
     item_unknown(item, by, key)
-        "nobody knows how {item} ended: {by} started it and never reported. Find out whether it was done. If so: \
-         leasehold retry --done {key}. If not, omit --done";
+        "nobody knows how {item} ended: {by} started it and never reported back. Check whether it was done; then: \
+         leasehold retry --done {key}, or the same without --done if it was not";
     quarantined(item, failures, key)
-        "{item} failed {failures} times, and is not run again by itself. See what is wrong; then: leasehold retry {key}";
-    item_ended(item, outcome, ago, key) "{item} ended {ago}: {outcome}. The next call tries again: leasehold why {key}";
-    last_run(job, outcome, ago) "the last run of {job} ended {ago}: {outcome}. What is known of it: leasehold why {job}";
+        "{item} failed {failures} times and waits for you. Find out what is wrong; then: leasehold retry {key}";
+    item_ended(item, outcome, ago, key)
+        "{item} ended {ago}: {outcome}. The next call tries again. Details: leasehold why {key}";
+    last_run(job, outcome, ago) "the last run of {job} ended {ago}: {outcome}. Details: leasehold why {job}";
     never_reported(lease, holder)
-        "{holder} took {lease} and never reported, and no run has taken it since. What is known of it: leasehold why {lease}";
+        "{holder} took {lease} and never reported back, and no run has taken the lease since. Details: leasehold why \
+         {lease}";
     refused(count, job, target, ago)
-        "{count} writes of {job} were refused in this time, the last {ago}, at {target}: a run wrote after a newer one had \
-         taken over. Which run: leasehold why {job}";
+        "{count} writes of {job} were refused, the last one {ago} at {target}: a run tried to write after a newer one \
+         had taken over. Details: leasehold why {job}";
     standing(job, standing) "{job}: {standing}";
-    unseen(job) "{job}: no daemon and no tick has loaded it yet, so it is not run. Start one: leasehold daemon";
-    damaged(lease, why) "{lease} cannot be used: {why}. What is known of it: leasehold why {lease}";
+    unseen(job) "{job} does not run, because no daemon or tick has loaded it yet. Start one: leasehold daemon";
+    damaged(lease, why) "{lease} cannot be used: {why}. Details: leasehold why {lease}";
     waiting(count)
-        "{count} records of the run log are on this machine only: the store did not take them. The next run here tries \
-         again. Does the store answer? leasehold doctor";
+        "{count} records of the run log are only on this machine, because the store did not accept them; the next run \
+         here tries again. To test the store: leasehold doctor";
     not_kept(count, file)
-        "{count} records of the run log are lost: neither the store nor this machine took them, so history is not \
-         complete. When you know why: rm {file}";
+        "{count} records of the run log are lost, because neither the store nor this machine could save them. To \
+         clear this warning once you know the cause: rm {file}";
     newer(count)
-        "{count} records were written by a newer version, and this one cannot read them: install that version here, too";
+        "this version cannot read {count} records that a newer one wrote. Upgrade leasehold on this machine";
 }

@@ -10,13 +10,13 @@ use super::failures;
 #[cfg(test)]
 pub const CATALOGUE: Catalogue = Catalogue {
     name: "history",
-    about: "`leasehold history`; and a name that nothing knows, in `status` and `why` too.",
+    about: "`leasehold history`; also what `status` and `why` say of an unknown name.",
     entries: &[NOTES, FAILURES],
 };
 
 notes! {
-    nothing(store, scope) "nothing is recorded on {store}{scope}";
-    nothing_like_that(store, scope) "nothing of that kind is recorded on {store}{scope}";
+    nothing(store, scope) "there are no records on {store}{scope}";
+    nothing_like_that(store, scope) "no records on {store}{scope} match";
     /// A record that cannot be read.
     unreadable(record, why) "{record}: {why}";
     /// In the last column.
@@ -25,22 +25,23 @@ notes! {
     done_by(who) "by {who}";
     /// The last lines.
     observed(runs, overlapped, overwrote)
-        "of {runs} runs {overlapped} overlapped another, and {overwrote} of these overwrote newer work";
+        "{overlapped} of {runs} runs overlapped another run, and {overwrote} of these overwrote newer work";
     rest(count, limit, kept)
-        "{count} older ones are not shown: --limit {limit} shows more, --since and --until choose a time; {kept}";
+        "{count} older records are not shown: use --limit {limit} for more, or --since and --until for another \
+         period; {kept}";
     at_least(count) "{count} or more";
     kept_for(time) "records are kept for {time}";
-    kept_for_good() "records are kept for good";
+    kept_for_good() "records are never removed";
     meant(word) ", did you mean {word}?";
     meant_name(name) "Did you mean {name}?";
-    no_jobs() "no daemon and no tick has loaded a job there";
+    no_jobs() "no daemon or tick has loaded a job there";
     jobs(names) "jobs there: {names}";
     some_jobs(names, more) "jobs there: {names} and {more} more";
 }
 
 failures! {
-    bad_outcome(word, meant, known) Usage "usage" { "{word} is no outcome{meant}" ""
+    bad_outcome(word, meant, known) Usage "usage" { "{word} is not an outcome{meant}" ""
         "The outcomes are: {known}" }
     unknown_name(name, store, scope, jobs, meant) Usage "unknown_name"
-        { "nothing is known of {name} on {store}{scope}; {jobs}" "" "{meant}" }
+        { "there is no record of {name} on {store}{scope}; {jobs}" "" "{meant}" }
 }

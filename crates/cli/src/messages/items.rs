@@ -44,9 +44,9 @@ notes! {
         "{item} was stopped halfway and may have done its work, so the next run asks you (79). Check whether it did; \
          then type leasehold retry {quoted} to run it again, or leasehold retry --done {quoted} to record it as done";
     unrecorded_silent(item)
-        "the outcome of {item} was not recorded, because another run took this one for dead and recorded the \
-         outcome as unknown. The next run asks you (79)";
-    unrecorded_changed(item, by) "the outcome of {item} was not recorded: its record was changed meanwhile{by}";
+        "the outcome of {item} was not recorded, because another run presumed this one dead and recorded the outcome \
+         as unknown. The next run asks you (79)";
+    unrecorded_changed(item, by) "the outcome of {item} was not recorded: its record was meanwhile changed{by}";
     changed_by(by) " by {by}";
     unrecorded_perhaps(item, why)
         "it is unknown whether the outcome of {item} was recorded: {why}. If it was not, the next run asks you (79)";

@@ -15,5 +15,5 @@ pub const CATALOGUE: Catalogue = Catalogue {
 
 failures! {
     not_written(file, why) Config "not_written"
-        { "cannot write {file}: {why}" "The file is as it was" "Its directory must be there and writable" }
+        { "cannot write {file}: {why}" "The file was not changed" "Its directory must exist and be writable" }
 }

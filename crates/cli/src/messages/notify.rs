@@ -15,8 +15,8 @@ pub const CATALOGUE: Catalogue = Catalogue {
 };
 
 notes! {
-    not_pinged(host, why) "{host} was not told how this run went: {why}. The run itself is not affected";
-    not_usable(why) "nobody is told how this run goes: {why}. The run itself is not affected";
+    not_pinged(host, why) "the ping to {host} failed: {why}. The run itself is not affected";
+    not_usable(why) "this run sends no ping: {why}. The run itself is not affected";
     not_alerted(place, why) "{place} did not get the alert: {why}. The run itself is not affected";
     alert_command(program) "the command {program}";
     no_answer_in_time() "no answer in time";
@@ -25,19 +25,19 @@ notes! {
     http_status(status) "it answers HTTP {status}";
     no_url() "it is not a URL with a host";
     /// A build without the feature for HTTP.
-    no_http() "this build has no HTTP";
+    no_http() "this build does not support HTTP";
 
     /// The text of an alert about a run.
-    run_ended(job, outcome) "the last run of {job} ended: {outcome}. What is known of it: leasehold why {job}";
+    run_ended(job, outcome) "the last run of {job} ended: {outcome}. Details: leasehold why {job}";
     run_refused(job, target)
-        "a write of {job} was refused, at {target}: a run wrote after a newer one had taken over. Which run: leasehold why \
-         {job}";
-    well_again(job) "{job} is well again";
+        "{target} refused a write of {job}: a run tried to write after a newer one had taken over. Details: leasehold \
+         why {job}";
+    well_again(job) "{job} has recovered";
 }
 
 failures! {
     bad_ping(why) Config "bad_ping" { "--ping cannot be used: {why}" "Nothing was run" "" }
-    not_observed() Usage "usage" { "--observe does not ping" "Nothing was run" "Leave --ping out" }
+    not_observed() Usage "usage" { "--ping does not work with --observe" "Nothing was run" "Leave out --ping" }
     no_alerts() Config "no_alerts"
-        { "no [alerts] is configured here" "" "leasehold help leasehold.toml shows how to write it" }
+        { "no [alerts] section is configured here" "" "To see how to write one: leasehold help leasehold.toml" }
 }

@@ -10,7 +10,7 @@ use super::failures;
 #[cfg(test)]
 pub const CATALOGUE: Catalogue = Catalogue {
     name: "plan",
-    about: "`leasehold plan`: how a job stands; `leasehold why` and the daemon say the same.",
+    about: "`leasehold plan`: the state of a job; `leasehold why` and the daemon say the same.",
     entries: &[NOTES, FAILURES],
 };
 

@@ -39,8 +39,8 @@ failures! {
         { "this push would have bypassed the fence: its destination is neither a remote of this clone nor the URL of \
            one (git would have pushed over '{transport}')"
           "Nothing was pushed"
-          "Push a submodule in a run that names it. Add any other destination as a remote (git remote add NAME \
-           URL), and push to that name. Use the name in branch.….pushRemote and remote.pushDefault, too" }
+          "Push a submodule in a run that names it. For any other destination, type git remote add NAME URL and use \
+           NAME, also in branch.….pushRemote and remote.pushDefault" }
     hooks_not_installed(dir, why) Config "config"
         { "cannot install the hooks in {dir}: {why}" "Nothing was changed" "" }
 }

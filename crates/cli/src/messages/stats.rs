@@ -10,46 +10,47 @@ use super::failures;
 #[cfg(test)]
 pub const CATALOGUE: Catalogue = Catalogue {
     name: "stats",
-    about: "`leasehold stats [JOB]`: what the run log adds up to, and which TTL fits.",
+    about: "`leasehold stats [JOB]`: totals of the run log, and advice on the TTL.",
     entries: &[NOTES, FAILURES],
 };
 
 notes! {
-    nothing(since, store, scope) "nothing is recorded of the last {since} on {store}{scope}";
-    nothing_of(name, since, store, scope) "nothing is recorded of {name} in the last {since} on {store}{scope}";
+    nothing(since, store, scope) "there are no records from the last {since} on {store}{scope}";
+    nothing_of(name, since, store, scope) "there are no records of {name} from the last {since} on {store}{scope}";
     head(job, since) "{job}, the last {since}";
     runs(count, outcomes) "runs     {count}{outcomes}";
-    skipped(count, all, percent, reasons) "skipped  {count} of {all} ({percent} %){reasons}: a skip is no failure";
+    skipped(count, all, percent, reasons) "skipped  {count} of {all} ({percent}%){reasons}: a skip is not a failure";
     refused(count, job) "refused  {count} writes: leasehold why {job}";
     dropped(count, job) "dropped  {count} slots: leasehold why {job}";
-    took(p50, p95, worst, count) "took     p50 {p50}, p95 {p95}, worst {worst} ({count} runs that were ok)";
-    held(p50, p95, worst, count) "held     p50 {p50}, p95 {p95}, worst {worst} ({count} times by hand)";
-    every(interval) "started  every {interval}, mostly";
+    took(p50, p95, worst, count) "took     p50 {p50}, p95 {p95}, worst {worst} ({count} ok runs)";
+    held(p50, p95, worst, count) "held     p50 {p50}, p95 {p95}, worst {worst} ({count} leases taken by hand)";
+    every(interval) "started  mostly every {interval}";
     ttl(advice) "TTL      {advice}";
 
     too_few(healthy, needed)
-        "no advice yet: {healthy} runs were ok in this time, and it takes {needed}. Until then keep 90s, or look further \
-         back with --since 30d";
+        "no advice yet: it needs {needed} ok runs, and this period has {healthy}. Keep 90s until then, or look \
+         further back with --since 30d";
     right(ttl, survives)
-        "{ttl} is right: a dead holder blocks others for {ttl}, and a sleep of {survives} is survived. The lease is renewed \
-         while the job runs, so how long the job takes does not matter";
+        "{ttl} is right: a dead holder blocks others for {ttl}, and the lease survives a sleep of {survives}. A run \
+         renews its lease, so the length of the job does not matter";
     long(ttl, survives)
-        "{ttl} is long: a dead holder blocks others for {ttl}. The lease is renewed while the job runs, so 90s serves \
-         long jobs too. Keep {ttl} only if its machine sleeps for up to {survives} and the job should go on";
+        "{ttl} is long: a dead holder blocks others for {ttl}, and 90s is enough even for long jobs, because a run \
+         renews its lease. Keep {ttl} only if the job must survive a sleep of up to {survives}";
     short(ttl, lost, runs, survives)
-        "{ttl} is short: {lost} of {runs} runs lost the lease. It survives a sleep, or a store out of reach, of {survives}. \
-         Take a longer one if its machine pauses for longer, and no other must take over sooner";
+        "{ttl} is short: {lost} of {runs} runs lost the lease, which survives a sleep or an unreachable store for \
+         only {survives}. Use a longer TTL, unless another machine must take over quickly after a crash";
     by_hand(least, most, worst)
-        "{least} to {most}: nothing renews a lease that is held by hand, so it must outlast the job. That is 1.5 to 2 \
-         times the longest, {worst}. A dead holder blocks others for as long; leasehold run needs 90s only";
+        "use {least} to {most}, 1.5 to 2 times the longest hold ({worst}): nothing renews a lease that is held by \
+         hand, so it must outlast the job. A dead holder blocks others for that long; with `leasehold run`, 90s is \
+         enough";
     by_hand_now(ttl, fit, least, most, worst)
-        "{ttl} is {fit}: nothing renews a lease that is held by hand, so it must outlast the job. Take {least} to {most}, \
-         1.5 to 2 times the longest, {worst}. A dead holder blocks others for as long; leasehold run needs 90s only";
+        "{ttl} is {fit}: use {least} to {most}, 1.5 to 2 times the longest hold ({worst}), because nothing renews a \
+         lease that is held by hand. A dead holder blocks others for that long; with `leasehold run`, 90s is enough";
     /// Records of a later version are counted by their keys.
-    newer(count) "{count} records were written by a newer version, and are counted as far as this version understands them";
+    newer(count) "a newer version wrote {count} of the records; this one counts only the parts that it understands";
 }
 
 failures! {
     unknown_name(name, store, scope) Usage "unknown_name"
-        { "nothing is known of {name} on {store}{scope}" "" "Which jobs there are: leasehold stats" }
+        { "there is no record of {name} on {store}{scope}" "" "To list the jobs: leasehold stats" }
 }

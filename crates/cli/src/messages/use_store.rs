@@ -45,7 +45,8 @@ notes! {
     unsaved() "Nothing was written to your configuration";
     /// The same, if something of the store was made.
     partly_made(store)
-        "Nothing was written to your configuration. {store} was made in part; the same command finishes it";
+        "Nothing was written to your configuration. {store} was only partly created; run the same command again to \
+         finish it";
     /// The store is saved, but `--new-here` could not be noted.
     not_new_here(store)
         "{store} is used from now on, but --new-here was not saved: keys and slots that were done elsewhere are still \

@@ -123,7 +123,7 @@ fn a_killed_job_is_recorded_as_by_a_run() {
     let killed = |key: &str, observe: &[&str]| {
         let job = ["--key", key, "--", "sh", "-c", "kill -9 $$"];
         world.run(&[&["run", "site"], observe, &job].concat()).is(137, "");
-        world.run(&["--json", "history", key]).quiet().json()["outcome"].as_str().unwrap().to_owned()
+        world.run(&["--json", "why", key]).is(0, "").first()["outcome"].as_str().unwrap().to_owned()
     };
     assert_eq!((killed("a", &["--observe"]), killed("b", &[])), ("killed".into(), "killed".into()));
     let note = world.run(&["--json", "fence", "observed"]).is(0, "").json();

@@ -68,7 +68,7 @@ fn the_file_of_jobs_is_explained() {
     let once: Vec<&str> = once.split_whitespace().collect();
     assert!(
         once.join(" ")
-            .contains("unless ten runs in a row (or --attempts runs, if that is more) never reported")
+            .contains("until ten runs in a row (or --attempts runs, if that is more) have never reported")
     );
     assert!(world.run(&["help", "daemon"]).quiet().out.contains("it reads the file again"));
     assert!(world.run(&["help", "tick"]).quiet().out.contains("1 if a run failed"));
@@ -96,7 +96,7 @@ fn completions_load_and_the_manual_renders() {
 fn status_shows_who_holds_what() {
     let world = World::new();
     assert_eq!(world.run(&["status"]).quiet().out.lines().count(), 1, "no leases yet");
-    world.run(&["status", "site"]).is(64, "nothing is known of site on");
+    world.run(&["status", "site"]).is(64, "history.unknown_name");
     world.run(&["run", "idle", "true"]).quiet();
     let mut holder = world.start(&["run", "site", "--job", "publish", "sh", "-c", "echo ok; exec cat"]);
     holder.line();

@@ -486,7 +486,7 @@ fn of_many_at_once_one_does_it() {
 #[test]
 fn why_it_did_or_did_not_run() {
     let world = World::new();
-    world.run(&["why", "site"]).is(64, "nothing is known of site");
+    world.run(&["why", "site"]).is(64, "history.unknown_name");
     world.run(&["run", "site", "--slot", "2026-11-16T05:45Z", "--", "true"]).is(0, "");
     world.run(&["run", "site", "--slot", "2026-11-16T06:30Z", "--", "false"]).is(1, "");
     let said = world.run(&["why", "site"]).is(0, "").out;

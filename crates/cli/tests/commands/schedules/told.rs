@@ -134,14 +134,13 @@ fn a_name_that_nobody_knows_is_told_so() {
     // What the file here says is known, though nothing has come of it.
     site.run("a", &["status", "site/north"]).is(0, "");
     site.run("a", &["history", "site/north"]).is(0, "");
-    assert!(!site.run("a", &["history", "rare"]).is(0, "").out.contains("known of"));
+    assert!(!site.run("a", &["history", "rare"]).is(0, "").out.contains("no record of"));
     // A lease is not unknown, whoever has used it.
-    assert_eq!(why(&site, &["site/north"]).lines().next(), Some("jobs here that need site/north: rare."));
+    assert_eq!(why(&site, &["site/north"]).lines().next(), Some("jobs here that use site/north: rare."));
     site.make_due("rare");
     site.tick("a").is(0, "");
     let said = why(&site, &["site/north"]);
-    for part in
-        ["the lease site/north is free", "jobs here that need site/north: rare.", "rare@", ": ok, by "]
+    for part in ["the lease site/north is free", "jobs here that use site/north: rare.", "rare@", ": ok, by "]
     {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -173,10 +172,10 @@ fn what_is_gone_on_with_is_not_left_to_a_person() {
     tick.output().unwrap();
     site.becomes("stepped", &slot, "unknown");
     let said = why(&site, &["stepped", &slot]);
-    assert!(said.contains("1 step of it is done"), "{said}");
+    assert!(said.contains("1 of its steps is done"), "{said}");
     site.jobs("a", "");
     let said = why(&site, &["stepped", &slot]);
-    assert!(said.contains("next run of it goes on"), "{said}");
+    assert!(said.contains("the next run continues it"), "{said}");
 }
 
 /// It was to be ended two hours ago, and is still there.

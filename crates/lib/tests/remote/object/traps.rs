@@ -173,7 +173,7 @@ fn too_many_requests_is_back_pressure() {
     let mut trap = Trap::s3();
     for fault in [Fault::answer(429, false), xml(503, "<Error><Code>SlowDown</Code></Error>")] {
         let (kind, message) = trap.unclear(fault, None);
-        assert!(kind == FailureKind::Unreachable && message.contains("back-pressure"), "{message}");
+        assert!(kind == FailureKind::Unreachable && message.contains("fewer requests"), "{message}");
     }
 }
 

@@ -156,12 +156,17 @@ fn ten_thousand_renewals_are_ten_commands() {
 fn a_cold_run_has_no_round_trip_to_spare() {
     let server = Server::start(&["--save", ""]);
     let proxy = Proxy::tcp(&server.url());
+    // One run in sixteen sweeps the run log, too: the least of five is a run that does not.
     let round = |url: String| {
-        let leases = Leases::on(move || stores::open(&url));
-        let before = (proxy.requests(), proxy.connections());
-        let held = block_on(leases.lease("site").ttl(TTL).acquire()).unwrap().lease().expect("free");
-        block_on(held.release());
-        (proxy.requests() - before.0, proxy.connections() - before.1)
+        let one = || {
+            let url = url.clone();
+            let leases = Leases::on(move || stores::open(&url));
+            let before = (proxy.requests(), proxy.connections());
+            let held = block_on(leases.lease("site").ttl(TTL).acquire()).unwrap().lease().expect("free");
+            block_on(held.release());
+            (proxy.requests() - before.0, proxy.connections() - before.1)
+        };
+        (0..5).map(|_| one()).min().unwrap()
     };
     assert_eq!(round(proxy.url(&server.url())), (3, 1), "read, write, release");
     // A password is sent and confirmed before anything else: one more.
