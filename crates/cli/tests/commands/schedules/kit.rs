@@ -160,8 +160,8 @@ impl Site {
     pub fn history(&self, job: &str) -> Vec<Value> {
         let said = self.run("a", &["--json", "history", job]).is(0, "").out;
         let mut rows: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        // Ranges of dropped slots are told of as well.
-        rows.retain(|row| row["item"].is_string());
+        // Ranges of dropped slots are listed as well, and what people typed.
+        rows.retain(|row| row["item"].is_string() && row["kind"] != "retry");
         rows.sort_by_key(|row| row["item"].as_str().unwrap().to_owned());
         rows
     }
