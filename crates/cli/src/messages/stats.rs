@@ -27,9 +27,9 @@ notes! {
     every(interval) "started  every {interval}, mostly";
     ttl(advice) "TTL      {advice}";
 
-    too_few(healthy, needed)
+    too_few(healthy, needed, job)
         "no advice yet: {healthy} runs were ok in this time, and it takes {needed}. Until then keep 90s, or look further \
-         back with --since 30d";
+         back: leasehold stats {job} --since 90d";
     right(ttl, survives)
         "{ttl} is right: a dead holder blocks others for {ttl}, and a sleep of {survives} is survived. The lease is renewed \
          while the job runs, so how long the job takes does not matter";
