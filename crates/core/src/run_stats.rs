@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::run_log::{LogEvent, LogLine};
+use crate::run_log::{LogEvent, LogId, LogLine};
 use crate::timing::{DEFAULT_TTL, StoreClock, Timing, TimingWishes};
 
 /// With fewer healthy runs than this, no TTL is advised.
@@ -30,6 +30,10 @@ pub struct Tally {
     by_hand: Vec<u32>,
     /// When runs started, in milliseconds since 1970.
     started: Vec<u64>,
+    /// Runs that told their end.
+    ended: Vec<LogId>,
+    /// Runs from which another one took over before they told it; and how many records say so.
+    unknown: BTreeMap<LogId, u64>,
 }
 
 impl Tally {
@@ -44,7 +48,11 @@ impl Tally {
             LogEvent::Dropped => self.dropped_slots = self.dropped_slots.saturating_add(slots.unwrap_or(1)),
             LogEvent::Ok => self.ok.extend(line.took.map(millis)),
             LogEvent::Released => self.by_hand.extend(line.took.map(millis)),
+            LogEvent::Unknown => *self.unknown.entry(line.id).or_default() += 1,
             _ => {}
+        }
+        if event.is_run() && event != LogEvent::Unknown {
+            self.ended.push(line.id);
         }
         if let Some(took) = line.took.filter(|_| event.is_run() || event == LogEvent::Released) {
             let start = line.at.saturating_sub(took).as_millis();
@@ -59,6 +67,9 @@ impl Tally {
 
     /// The sums.
     pub fn sums(mut self) -> RunStats {
+        // A run that told its end after another one took over is one run.
+        let late: u64 = self.ended.iter().filter_map(|id| self.unknown.remove(id)).sum();
+        self.events.entry(LogEvent::Unknown).and_modify(|count| *count -= late);
         self.started.sort_unstable();
         let mut gaps: Vec<u64> = self.started.windows(2).map(|pair| pair[1] - pair[0]).collect();
         gaps.sort_unstable();
@@ -76,7 +87,7 @@ impl Tally {
 }
 
 /// The run log of one job, added up.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
     events: BTreeMap<LogEvent, u64>,
     /// How many skips there were, by their reason.
@@ -95,6 +106,14 @@ impl RunStats {
     /// How many records there are of an event.
     pub fn count(&self, event: LogEvent) -> u64 {
         self.events.get(&event).copied().unwrap_or(0)
+    }
+
+    /// How many there are of each event: records, and of slots that were dropped, slots.
+    pub fn counts(&self) -> impl Iterator<Item = (LogEvent, u64)> {
+        self.events.iter().map(|(event, count)| match event {
+            LogEvent::Dropped => (*event, self.dropped_slots),
+            _ => (*event, *count),
+        })
     }
 
     /// How many runs executed their command.
@@ -137,7 +156,7 @@ impl RunStats {
 
 /// How long a sleep loses no lease: the last renewal may be a heartbeat old when it begins, and a part of the TTL is kept to
 /// end the job.
-fn survives(ttl: Duration) -> Duration {
+pub fn survives(ttl: Duration) -> Duration {
     let wishes = TimingWishes { ttl: Some(ttl), heartbeat: None, grace: None };
     let kept = Timing::new(wishes, StoreClock::default());
     let kept = kept.map_or(ttl / 3, |timing| timing.heartbeat + timing.grace + timing.margin);

@@ -1,6 +1,7 @@
 //! `leasehold stats [JOB]`: what the run log adds up to, and which TTL fits.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use leasehold::core::human_duration::HumanDuration;
@@ -44,13 +45,9 @@ pub fn run(flags: &Everywhere, args: &StatsArgs, out: &Out) -> Result<u8, Failed
         (None, Some(prefix)) => Scope::Prefix(prefix),
         (None, None) => Scope::All,
     };
-    let sums = added_up(opened.store.as_mut(), wanted, Window::last(args.since), |_| ());
+    let sums = added_up(opened.store.as_mut(), wanted, Window::last(args.since), |_| true);
     let sums = sums.map_err(|failure| store_failed(&failure, &opened.chosen))?;
-    let ttls: BTreeMap<Name, Duration> = jobs::here(&daemon::path(flags))
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|job| Some((job.name, job.wishes.ttl?)))
-        .collect();
+    let ttls = ttls_in(&daemon::path(flags));
     if sums.newer > 0 {
         out.note(&say::newer(sums.newer));
     }
@@ -87,18 +84,26 @@ pub fn run(flags: &Everywhere, args: &StatsArgs, out: &Out) -> Result<u8, Failed
     Ok(exit::OK)
 }
 
-/// Adds up the records of a window. `seen` gets each of them.
+/// The TTLs that jobs of this leasehold.toml name.
+pub fn ttls_in(file: &Path) -> BTreeMap<Name, Duration> {
+    let jobs = jobs::here(file).unwrap_or_default().into_iter();
+    jobs.filter_map(|job| Some((job.name, job.wishes.ttl?))).collect()
+}
+
+/// Adds up the records of a window. `seen` gets each of them, and says whether it is counted; if not, older ones are not read.
 pub fn added_up(
     store: &mut dyn Store,
     wanted: Scope<'_>,
     window: Window,
-    mut seen: impl FnMut(&LogEntry),
+    mut seen: impl FnMut(&LogEntry) -> bool,
 ) -> Result<Sums, leasehold::stores::Failure> {
     let (mut tallies, mut newer): (BTreeMap<Name, Tally>, u64) = (BTreeMap::new(), 0);
     // Their bodies say how many slots were dropped, and the lists of some stores have none.
     let mut unread = Vec::new();
     each(store, wanted, window, PAGE, |entry| {
-        seen(&entry);
+        if !seen(&entry) {
+            return false;
+        }
         newer += u64::from(entry.newer);
         let is_dropped = entry.line.event() == Some(LogEvent::Dropped);
         if is_dropped && entry.record.is_none() && !entry.newer {
@@ -145,8 +150,7 @@ fn one(job: &Name, stats: &RunStats, ttl: Option<Duration>, since: Duration, out
         return;
     }
     let mut lines = vec![say::head(job, HumanDuration(since)), say::runs(stats.runs(), outcomes(stats))];
-    if let (count @ 1.., Some(permille)) = (stats.count(LogEvent::Skipped), stats.skipped_permille()) {
-        let percent = format!("{}.{}", permille / 10, permille % 10);
+    if let (count @ 1.., Some(percent)) = (stats.count(LogEvent::Skipped), skip_rate(stats)) {
         lines.push(say::skipped(count, stats.runs() + count, percent, reasons(stats)));
     }
     if let count @ 1.. = stats.count(LogEvent::Refused) {
@@ -162,7 +166,7 @@ fn one(job: &Name, stats: &RunStats, ttl: Option<Duration>, since: Duration, out
         }
     }
     lines.extend(stats.interval.map(|interval| say::every(HumanDuration(interval))));
-    lines.push(say::ttl(sentence(stats, &stats.advice(ttl))));
+    lines.push(say::ttl(sentence(job, stats, &stats.advice(ttl))));
     lines.iter().all(|line| out::line(line));
 }
 
@@ -183,11 +187,21 @@ fn listed<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
     if counts.is_empty() { String::new() } else { format!(": {}", counts.join(", ")) }
 }
 
+/// The part of the runs that was skipped, in percent.
+pub fn skip_rate(stats: &RunStats) -> Option<String> {
+    stats.skipped_permille().map(|permille| format!("{}.{}", permille / 10, permille % 10))
+}
+
+/// The same for `--json`.
+pub fn skip_percent(stats: &RunStats) -> Option<f64> {
+    stats.skipped_permille().map(|permille| Duration::from_millis(permille * 100).as_secs_f64())
+}
+
 /// The advice and its reason.
-fn sentence(stats: &RunStats, advice: &TtlAdvice) -> String {
+pub fn sentence(job: &Name, stats: &RunStats, advice: &TtlAdvice) -> String {
     let time = HumanDuration;
     match *advice {
-        TtlAdvice::TooFew { healthy } => say::too_few(healthy, RUNS_FOR_ADVICE),
+        TtlAdvice::TooFew { healthy } => say::too_few(healthy, RUNS_FOR_ADVICE, job),
         TtlAdvice::Renewed { ttl, fit, survives, lost } => match fit {
             TtlFit::Right => say::right(time(ttl), time(survives)),
             TtlFit::Long => say::long(time(ttl), time(survives)),
@@ -200,32 +214,36 @@ fn sentence(stats: &RunStats, advice: &TtlAdvice) -> String {
     }
 }
 
-/// For `--json`.
-fn object(job: &Name, stats: &RunStats, ttl: Option<Duration>, since: Duration) -> Value {
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    let advice = stats.advice(ttl);
-    let told = match advice {
+/// The advice, for `--json`.
+pub fn told(advice: &TtlAdvice) -> Value {
+    match *advice {
         TtlAdvice::TooFew { healthy } => json!({"kind": "too_few", "runs": healthy}),
         TtlAdvice::Renewed { ttl, fit, survives, .. } => json!({
             "kind": "renewed", "fit": fit.word(), "ttl_s": ttl.as_secs_f64(),
             "blocks_s": ttl.as_secs_f64(), "survives_s": survives.as_secs_f64(),
         }),
         TtlAdvice::ByHand { least, most, ttl, fit, .. } => json!({
-            "kind": "by_hand", "fit": fit.map(TtlFit::word), "ttl_s": seconds(ttl),
+            "kind": "by_hand", "fit": fit.map(TtlFit::word), "ttl_s": ttl.map(|ttl| ttl.as_secs_f64()),
             "from_s": least.as_secs_f64(), "to_s": most.as_secs_f64(),
         }),
-    };
+    }
+}
+
+/// For `--json`.
+fn object(job: &Name, stats: &RunStats, ttl: Option<Duration>, since: Duration) -> Value {
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let advice = stats.advice(ttl);
     let skipped = stats.count(LogEvent::Skipped);
     let mut object = json!({
         "v": 1, "job": job.as_str(), "since_s": since.as_secs_f64(), "runs": stats.runs(),
         "skipped": skipped, "skips": stats.skips,
-        "skip_percent": stats.skipped_permille().map(|permille| Duration::from_millis(permille * 100).as_secs_f64()),
+        "skip_percent": skip_percent(stats),
         "refused": stats.count(LogEvent::Refused), "dropped": stats.dropped_slots,
         "released": stats.count(LogEvent::Released), "observed": stats.count(LogEvent::Observed),
         "unsealed": stats.count(LogEvent::Unsealed),
         "p50_s": seconds(stats.ok.p50), "p95_s": seconds(stats.ok.p95), "worst_s": seconds(stats.ok.worst),
         "held_worst_s": seconds(stats.by_hand.worst), "interval_s": seconds(stats.interval),
-        "ttl": told, "advice": sentence(stats, &advice),
+        "ttl": told(&advice), "advice": sentence(job, stats, &advice),
     });
     for event in RUNS {
         object[event.word()] = stats.count(event).into();
@@ -245,9 +263,9 @@ fn table(jobs: &BTreeMap<Name, RunStats>) {
         let mut row = vec![job.to_string(), stats.runs().to_string()];
         row.extend(RUNS.into_iter().map(|event| stats.count(event).to_string()));
         let skipped = stats.count(LogEvent::Skipped);
-        row.push(match stats.skipped_permille().filter(|_| skipped > 0) {
+        row.push(match skip_rate(stats).filter(|_| skipped > 0) {
             None => skipped.to_string(),
-            Some(permille) => format!("{skipped} ({}.{} %)", permille / 10, permille % 10),
+            Some(percent) => format!("{skipped} ({percent} %)"),
         });
         row.push(stats.count(LogEvent::Refused).to_string());
         row.extend([stats.ok.p50, stats.ok.p95, stats.ok.worst, stats.interval].map(time));

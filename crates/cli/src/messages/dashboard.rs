@@ -96,21 +96,6 @@ notes! {
     run_times(runs, p50, p95, worst, ttl)
         "{runs} ok runs: half took up to {p50}, 95 of 100 up to {p95}, the longest {worst}. The TTL is {ttl}.";
     run_interval(interval, longer) "The interval is {interval}, and {longer} runs took longer.";
-    no_advice() "No advice yet.";
-    too_few(runs, enough) "There are {runs} runs that say something, and fewer than {enough} say too little.";
-    keep(ttl) "Keep {ttl}.";
-    keep_why(ttl, sleep)
-        "The lease is renewed while the run goes on, so it need not outlast a run. It decides how soon \
-         another machine takes over after a crash ({ttl}), and which sleep loses no lease (about {sleep}).";
-    shorten() "90s will do.";
-    shorten_why(ttl)
-        "The lease is renewed while the run goes on, so it need not outlast a run. With {ttl}, a crash blocks \
-         all others for up to {ttl}.";
-    use_ttl(ttl) "Use {ttl}, or renew it.";
-    by_hand_why(worst)
-        "It is mostly taken by hand or by a program. If nothing renews it, it must outlast the work: the \
-         longest took {worst}, and twice that leaves room.";
-    about(time) "about {time}";
     from_runs(runs, enough) "From {runs} ok runs of the last 30 days. Below {enough} no advice is given.";
 
     /// Answers to requests that are refused.

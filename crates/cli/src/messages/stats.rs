@@ -27,9 +27,9 @@ notes! {
     every(interval) "started  mostly every {interval}";
     ttl(advice) "TTL      {advice}";
 
-    too_few(healthy, needed)
+    too_few(healthy, needed, job)
         "no advice yet: it needs {needed} ok runs, and this period has {healthy}. Keep 90s until then, or look \
-         further back with --since 30d";
+         further back: leasehold stats {job} --since 90d";
     right(ttl, survives)
         "{ttl} is right: a dead holder blocks others for {ttl}, and the lease survives a sleep of {survives}. A run \
          renews its lease, so the length of the job does not matter";

@@ -44,7 +44,7 @@ fn runs_and_skips_are_counted_apart() {
     let mut lines = every_45m(LogEvent::Ok, &[MINUTE; 203]);
     lines.extend((0..4).map(|_| line(LogEvent::Failed, None, 0, None)));
     lines.extend((0..2).map(|_| line(LogEvent::Lost, Some("deadline"), 0, None)));
-    lines.push(line(LogEvent::Unknown, None, 0, None));
+    lines.push(line(LogEvent::Unknown, None, 1, None));
     lines.extend((0..4).map(|_| line(LogEvent::Skipped, Some("overlap"), 0, None)));
     lines.push(line(LogEvent::Skipped, Some("done"), 0, None));
     lines.push(line(LogEvent::Refused, Some("stale"), 0, None));
@@ -58,6 +58,25 @@ fn runs_and_skips_are_counted_apart() {
     );
     assert_eq!((stats.count(LogEvent::Refused), stats.count(LogEvent::Lost)), (1, 2));
     assert_eq!(RunStats::skipped_permille(&super::Tally::default().sums()), None);
+}
+
+/// Another run took over before it told its end.
+#[test]
+fn a_run_that_reports_late_is_one_run() {
+    let taken = line(LogEvent::Unknown, None, 7, None);
+    let never = line(LogEvent::Unknown, None, 8, None);
+    let lost = line(LogEvent::Lost, None, 7, Some(MINUTE));
+    let stats = stats(&[lost, taken, never]);
+    assert_eq!((stats.runs(), stats.count(LogEvent::Lost), stats.count(LogEvent::Unknown)), (2, 1, 1));
+}
+
+#[test]
+fn dropped_slots_are_counted_and_not_their_records() {
+    let mut tally = Tally::default();
+    tally.add(&line(LogEvent::Dropped, Some("missed"), 1, None), Some(41));
+    tally.add(&line(LogEvent::Ok, None, 2, Some(1)), None);
+    let counts: Vec<(LogEvent, u64)> = tally.sums().counts().collect();
+    assert_eq!(counts, [(LogEvent::Ok, 1), (LogEvent::Dropped, 41)]);
 }
 
 #[test]

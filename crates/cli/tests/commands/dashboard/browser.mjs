@@ -11,7 +11,7 @@ const axe = readFileSync(join(given.modules, 'axe-core', 'axe.min.js'), 'utf8');
 const SCREENS = {
   now: ['/', ['Needs you', 'charges began and never reported', 'mac-mini/9034', 'Next slots']],
   timeline: ['/timeline', ['mac-mini', 'sandbox-7', 'What stands out']],
-  job: ['/job/claudelab', ['Run times', 'TTL advice', 'Keep 90s.', 'Skip rate']],
+  job: ['/job/claudelab', ['Run times', 'TTL advice', '90s is short', 'Skip rate']],
   jobs: ['/jobs', ['every 45m', 'Last outcome', 'charges']],
   log: ['/log', ['Newest first', 'claudelab', 'Older records']],
 };

@@ -17,7 +17,7 @@ use super::asked::Asked;
 use super::live::Seen;
 use super::look::{JobNow, Look, Standing, timestamp};
 use super::{Refusal, Shared, pages};
-use crate::cmd::status;
+use crate::cmd::{stats, status};
 use crate::timeline::model::Mark;
 
 /// An answer.
@@ -107,27 +107,26 @@ pub async fn jobs(State(shared): Shared, uri: Uri) -> Response {
 pub async fn job(State(shared): Shared, Path(name): Path<String>, uri: Uri) -> Response {
     let answer = async {
         let job = Name::new(&name).map_err(|_| Refusal::not_found())?;
-        let elsewhere = shared.elsewhere;
+        let (elsewhere, file) = (shared.elsewhere, shared.file.clone());
         let read = move |store: &mut dyn leasehold::stores::Store| {
-            super::stats::read(store, &job, Window::last(pages::JOB_WINDOW), elsewhere)
+            super::stats::read(store, &job, Window::last(pages::JOB_WINDOW), elsewhere, &file)
         };
         let facts = shared.reader.ask(read).await?.ok_or_else(Refusal::not_found)?;
         let counts: serde_json::Map<String, Value> =
-            facts.counts.iter().map(|(event, count)| (event.word().into(), (*count).into())).collect();
-        let (verdict, why) = pages::advice_words(&facts);
+            facts.sums.counts().map(|(event, count)| (event.word().into(), count.into())).collect();
+        let mut advice = stats::told(&facts.advice());
+        advice["says"] = facts.advice_in_words().into();
+        let (sums, times) = (&facts.sums, &facts.sums.ok);
         Ok(json!({
             "v": 1, "job": facts.name.as_str(),
             "schedule": facts.record.as_ref().map(|record| record.schedule.as_str()),
             "next": facts.next.map(|next| next.to_string()), "interval_s": seconds(facts.interval),
-            "ttl_s": facts.ttl().as_secs_f64(), "ttl_known": facts.known_ttl().is_some(),
+            "ttl_s": facts.ttl().as_secs_f64(), "ttl_known": facts.ttl.is_some(),
             "lease": facts.lease.as_ref().map(status::object),
             "since": facts.oldest.map(instant), "records": facts.read, "more": facts.cut,
-            "runs": facts.runs(), "counts": counts, "skips": facts.skips, "skip_percent": facts.skip_rate(),
-            "p50_s": seconds(facts.percentile(50)), "p95_s": seconds(facts.percentile(95)),
-            "worst_s": seconds(facts.ok.last().copied()), "longer_than_interval": facts.too_long(),
-            "advice": {
-                "word": facts.advice().word(), "ttl_s": seconds(facts.advice().ttl()), "says": verdict, "because": why,
-            },
+            "runs": sums.runs(), "counts": counts, "skips": sums.skips, "skip_percent": stats::skip_percent(sums),
+            "p50_s": seconds(times.p50), "p95_s": seconds(times.p95), "worst_s": seconds(times.worst),
+            "longer_than_interval": facts.too_long(), "advice": advice,
             "last": facts.last.iter().map(line).collect::<Vec<_>>(),
         }))
     };

@@ -423,13 +423,7 @@ fn stands_out(event: LogEvent) -> bool {
 
 fn job_now(record: &JobRecord, leases: &[LeaseRow], recent: &Recent, now: Timestamp) -> JobNow {
     let schedule = schedule(record);
-    let mut after = schedule.as_ref().map(|schedule| schedule.after(now));
-    let mut next = || after.as_mut()?.next().map(|slot| slot.due());
-    let (next, then) = (next(), next());
-    let interval = next
-        .zip(then)
-        .and_then(|(next, then)| u64::try_from(then.as_second() - next.as_second()).ok())
-        .map(Duration::from_secs);
+    let (next, interval) = next_slots(schedule.as_ref(), now);
     JobNow {
         name: record.job.clone(),
         schedule: record.schedule.clone(),
@@ -437,6 +431,18 @@ fn job_now(record: &JobRecord, leases: &[LeaseRow], recent: &Recent, now: Timest
         interval,
         standing: standing(record, schedule.as_ref(), leases, recent, now),
     }
+}
+
+/// When a job is due next, and the time from then to the slot after it.
+pub fn next_slots(schedule: Option<&Schedule>, now: Timestamp) -> (Option<Timestamp>, Option<Duration>) {
+    let mut after = schedule.map(|schedule| schedule.after(now));
+    let mut next = || after.as_mut()?.next().map(|slot| slot.due());
+    let (next, then) = (next(), next());
+    let interval = next
+        .zip(then)
+        .and_then(|(next, then)| u64::try_from(then.as_second() - next.as_second()).ok())
+        .map(Duration::from_secs);
+    (next, interval)
 }
 
 /// The schedule of a job, from what its record says of it. None if that does not give the same schedule.

@@ -10,6 +10,7 @@ mod reader;
 mod stats;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub struct Dashboard {
     /// The store, as people may see it.
     store: String,
     elsewhere: bool,
+    /// The leasehold.toml here, if there is one.
+    file: PathBuf,
     reader: Reader,
     live: Live,
     kept: pages::Kept,
@@ -60,6 +63,8 @@ pub struct Setup {
     pub store: String,
     /// Holders may be on other machines, because this server writes for them.
     pub elsewhere: bool,
+    /// The leasehold.toml here, if there is one.
+    pub file: PathBuf,
     pub out: Out,
 }
 
@@ -94,10 +99,10 @@ impl Pages {
 
 /// The routes, and what is behind them.
 pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Pages {
-    let Setup { tokens, address, store, elsewhere, out } = setup;
+    let Setup { tokens, address, store, elsewhere, file, out } = setup;
     let live = Live::start(reader.clone(), elsewhere, out, stopping);
     let kept = pages::Kept::default();
-    let shared = Arc::new(Dashboard { tokens, address, store, elsewhere, reader, live, kept });
+    let shared = Arc::new(Dashboard { tokens, address, store, elsewhere, file, reader, live, kept });
     let looking = Arc::clone(&shared);
     tokio::spawn(async move { looking.live.look_on().await });
     let file = |kind: &'static str, text: &'static str| {

@@ -54,8 +54,7 @@ pub fn histogram(facts: &JobFacts, width: f64, id: &str) -> Markup {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let count = ((right - EDGE) / COLUMN) as usize;
     let ttl = facts.ttl();
-    let runs = facts.ok.iter().map(|took| (*took, LogEvent::Ok));
-    let runs: Vec<(Duration, LogEvent)> = runs.chain(facts.others.iter().copied()).collect();
+    let (runs, ok) = (&facts.times, &facts.sums.ok);
     let lines = [Some(ttl / 3), Some(ttl), facts.interval];
     let times = || runs.iter().map(|(took, _)| *took).chain(lines.into_iter().flatten());
     let (Some(least), Some(most)) = (times().min(), times().max()) else { return html! {} };
@@ -67,7 +66,7 @@ pub fn histogram(facts: &JobFacts, width: f64, id: &str) -> Markup {
     };
     let mut columns: Vec<Vec<LogEvent>> = vec![Vec::new(); count];
     for (took, event) in runs {
-        columns[scale.column(took)].push(event);
+        columns[scale.column(*took)].push(*event);
     }
     // What stands out is on top, where one sees it.
     columns.iter_mut().for_each(|column| column.sort_unstable());
@@ -81,8 +80,7 @@ pub fn histogram(facts: &JobFacts, width: f64, id: &str) -> Markup {
             ticks.push((tick, x));
         }
     }
-    let marks =
-        [("p50", facts.percentile(50)), ("p95", facts.percentile(95)), ("worst", facts.ok.last().copied())];
+    let marks = [("p50", ok.p50), ("p95", ok.p95), ("worst", ok.worst)];
     html! {
         svg.hist viewBox={ "0 0 " (width) " " (HEIGHT) } role="img" aria-labelledby={ (id) "-title " (id) "-desc" } {
             title id={ (id) "-title" } { "Run times" }
@@ -156,8 +154,8 @@ fn px(number: f64) -> String {
 
 /// For those who cannot see it.
 fn described(facts: &JobFacts, ttl: Duration) -> String {
-    let time = |percent| facts.percentile(percent).map_or_else(|| "–".into(), human);
-    let mut text = say::run_times(facts.ok.len(), time(50), time(95), time(100), human(ttl));
+    let (ok, time) = (&facts.sums.ok, |time: Option<Duration>| time.map_or_else(|| "–".into(), human));
+    let mut text = say::run_times(ok.count, time(ok.p50), time(ok.p95), time(ok.worst), human(ttl));
     if let Some(interval) = facts.interval {
         text = format!("{text} {}", say::run_interval(human(interval), facts.too_long()));
     }

@@ -1,5 +1,6 @@
 //! The page of one job: how long its runs take, how often it is skipped, and what its TTL should be.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
@@ -8,14 +9,17 @@ use axum::http::Uri;
 use axum::response::Response;
 use leasehold::core::name::Name;
 use leasehold::core::run_log::LogEvent;
+use leasehold::core::run_stats::{RUNS_FOR_ADVICE, TtlAdvice, survives};
 use leasehold::run_log::Window;
+use leasehold::stores::Store;
 use leasehold::text::one_line;
 use maud::{Markup, html};
 
 use super::super::Shared;
-use super::super::stats::{Advice, ENOUGH, JobFacts, LAST, read};
+use super::super::stats::{JobFacts, LAST, read};
 use super::histogram::histogram;
 use super::parts::{Page, Place, answer, content, encoded, human, outcome, slot_time, time};
+use crate::cmd::stats::skip_rate;
 use crate::messages::dashboard as say;
 
 /// How far back it looks.
@@ -25,8 +29,9 @@ pub const WINDOW: Duration = Duration::from_secs(30 * 86_400);
 pub async fn job(State(shared): Shared, Path(name): Path<String>, uri: Uri) -> Response {
     let seen = shared.live.now().await;
     let Ok(job) = Name::new(&name) else { return super::nothing_here(State(shared), uri).await };
-    let (asked, elsewhere) = (job.clone(), shared.elsewhere);
-    let facts = shared.reader.ask(move |store| read(store, &asked, Window::last(WINDOW), elsewhere)).await;
+    let (asked, elsewhere, file) = (job.clone(), shared.elsewhere, shared.file.clone());
+    let read = move |store: &mut dyn Store| read(store, &asked, Window::last(WINDOW), elsewhere, &file);
+    let facts = shared.reader.ask(read).await;
     let unknown = matches!(facts, Ok(None));
     let read = facts.map(|facts| match facts {
         Some(facts) => shown(&facts),
@@ -36,12 +41,12 @@ pub async fn job(State(shared): Shared, Path(name): Path<String>, uri: Uri) -> R
     if unknown {
         status = StatusCode::NOT_FOUND;
     }
-    let (history, plan) = (format!("leasehold history {job}"), format!("leasehold plan {job}"));
+    let (stats, history) = (format!("leasehold stats {job} --since 30d"), format!("leasehold history {job}"));
     let page = Page {
         place: Place::Jobs,
         title: job.as_str(),
         sub: html! { "A job of the last 30 days: how long it runs, how it ends, and whether its TTL fits." },
-        same: &[&history, &plan],
+        same: &[&stats, &history],
         body,
         json: &format!("/api/v1/jobs/{}", encoded(job.as_str())),
     };
@@ -50,8 +55,10 @@ pub async fn job(State(shared): Shared, Path(name): Path<String>, uri: Uri) -> R
 
 fn shown(facts: &JobFacts) -> Markup {
     let dash = || "–".to_owned();
-    let percent = |percent| facts.percentile(percent).map_or_else(dash, human);
-    let count = |event| facts.count(event);
+    let shown = |time: Option<Duration>| time.map_or_else(dash, human);
+    let (sums, times) = (&facts.sums, &facts.sums.ok);
+    let counts: BTreeMap<LogEvent, u64> = sums.counts().collect();
+    let count = |event| counts.get(&event).copied().unwrap_or(0);
     let others =
         [LogEvent::Failed, LogEvent::Killed, LogEvent::Unknown, LogEvent::Released, LogEvent::Dropped];
     let others: Vec<String> = others
@@ -60,7 +67,7 @@ fn shown(facts: &JobFacts) -> Markup {
         .map(|event| format!("{} {}", count(event), event.word()))
         .collect();
     let skips: Vec<String> =
-        facts.skips.iter().map(|(why, count)| format!("{count} {}", one_line(why))).collect();
+        sums.skips.iter().map(|(why, count)| format!("{count} {}", one_line(why))).collect();
     let tile = |name: &str, value: String, more: String| {
         html! { div { dt { (name) } dd { b { (value) } small { (more) } } } }
     };
@@ -75,7 +82,7 @@ fn shown(facts: &JobFacts) -> Markup {
             }
             div {
                 dt { "TTL" }
-                dd { (human(facts.ttl())) @if facts.known_ttl().is_none() { span.mut { " (unless a run names another)" } } }
+                dd { (human(facts.ttl())) @if facts.ttl.is_none() { span.mut { " (unless a run names another)" } } }
             }
             div {
                 dt { "lease" }
@@ -89,19 +96,19 @@ fn shown(facts: &JobFacts) -> Markup {
             }
         }
         dl.card.kpi {
-            (tile("Runs", facts.runs().to_string(), {
+            (tile("Runs", sums.runs().to_string(), {
                 let ok = format!("{} ok", count(LogEvent::Ok));
                 std::iter::once(ok).chain(others).collect::<Vec<_>>().join(", ")
             }))
-            (tile("p50", percent(50), "half of the ok runs were shorter".into()))
-            (tile("p95", percent(95), "1 in 20 took longer".into()))
-            (tile("Worst ok run", percent(100), match (facts.interval, facts.too_long()) {
+            (tile("p50", shown(times.p50), "half of the ok runs were shorter".into()))
+            (tile("p95", shown(times.p95), "1 in 20 took longer".into()))
+            (tile("Worst ok run", shown(times.worst), match (facts.interval, facts.too_long()) {
                 (None, _) => String::new(),
                 (Some(_), 0) => "shorter than the interval".into(),
                 (Some(_), 1) => "1 longer than the interval".into(),
                 (Some(_), more) => format!("{more} longer than the interval"),
             }))
-            (tile("Skip rate", facts.skip_rate().map_or_else(dash, |rate| format!("{rate:.1} %")), match skips.is_empty() {
+            (tile("Skip rate", skip_rate(sums).map_or_else(dash, |rate| format!("{rate} %")), match skips.is_empty() {
                 true => "no skips".into(),
                 false => skips.join(", "),
             }))
@@ -111,7 +118,7 @@ fn shown(facts: &JobFacts) -> Markup {
         div.g2 {
             section.card.chart aria-labelledby="times" {
                 div.sech { h2 #times { "Run times" } span.mut.small { "the scale is logarithmic" } }
-                @if facts.ok.is_empty() && facts.others.is_empty() { p.none { (say::no_times()) } } @else {
+                @if facts.times.is_empty() { p.none { (say::no_times()) } } @else {
                     div.wide { (histogram(facts, 760.0, "wide")) }
                     div.narrow { (histogram(facts, 326.0, "narrow")) }
                 }
@@ -135,20 +142,8 @@ fn shown(facts: &JobFacts) -> Markup {
     }
 }
 
-/// What the TTL should be, and why.
-pub fn advice_words(facts: &JobFacts) -> (String, String) {
-    let ttl = human(facts.ttl());
-    match facts.advice() {
-        Advice::TooFew(runs) => (say::no_advice(), say::too_few(runs, ENOUGH)),
-        Advice::Keep(_) => (say::keep(&ttl), say::keep_why(&ttl, human(facts.ttl() * 2 / 3))),
-        Advice::Shorter(_) => (say::shorten(), say::shorten_why(&ttl)),
-        Advice::ByHand(worst, ttl) => (say::use_ttl(human(ttl)), say::by_hand_why(human(worst))),
-    }
-}
-
 fn advice(facts: &JobFacts) -> Markup {
-    let (verdict, why) = advice_words(facts);
-    let enough = !matches!(facts.advice(), Advice::TooFew(_));
+    let is_renewed = matches!(facts.advice(), TtlAdvice::Renewed { .. });
     let ttl = facts.ttl();
     let mut ttls = vec![ttl, Duration::from_secs(90), Duration::from_secs(300), Duration::from_secs(4_800)];
     ttls.sort_unstable();
@@ -156,9 +151,8 @@ fn advice(facts: &JobFacts) -> Markup {
     html! {
         section.card.adv aria-labelledby="advice" {
             h2 #advice { "TTL advice" }
-            p.v { (verdict) }
-            p { (why) }
-            @if enough {
+            p.v { (facts.advice_in_words()) "." }
+            @if is_renewed {
                 table.wt {
                     caption.sr { "What a TTL means for a job that renews it" }
                     thead { tr {
@@ -170,13 +164,13 @@ fn advice(facts: &JobFacts) -> Markup {
                             tr {
                                 th.num scope="row" { (human(each)) @if each == ttl { span.sr { " (now)" } } }
                                 td.num { (human(each)) }
-                                td.num { (say::about(human(each * 2 / 3))) }
+                                td.num { (human(survives(each))) }
                             }
                         }
                     }
                 }
             }
-            p.mut.small { (say::from_runs(facts.ok.len(), ENOUGH)) }
+            p.mut.small { (say::from_runs(facts.sums.ok.count, RUNS_FOR_ADVICE)) }
         }
     }
 }

@@ -9,7 +9,7 @@ mod now;
 mod parts;
 mod timeline;
 
-pub use job::{WINDOW as JOB_WINDOW, advice_words, job};
+pub use job::{WINDOW as JOB_WINDOW, job};
 pub use jobs::jobs;
 pub use log::{log, read as read_log};
 pub use matters::told;
