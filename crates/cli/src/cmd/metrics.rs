@@ -38,7 +38,7 @@ const ALL: Duration = Duration::from_secs(400 * 86_400);
 /// Prints them, or replaces a file.
 pub fn run(flags: &Everywhere, args: &MetricsArgs, _out: &Out) -> Result<u8, Failed> {
     let mut opened = super::open(flags, &[])?;
-    let window = Window::last(config::wishes(flags).retention.age.unwrap_or(ALL));
+    let window = Window::last(reach(flags));
     let text =
         text(opened.store.as_mut(), window).map_err(|failure| store_failed(&failure, &opened.chosen))?;
     match &args.textfile {
@@ -50,6 +50,11 @@ pub fn run(flags: &Everywhere, args: &MetricsArgs, _out: &Out) -> Result<u8, Fai
         }
     }
     Ok(exit::OK)
+}
+
+/// How far back the run log is read: as long as it is kept.
+pub fn reach(flags: &Everywhere) -> Duration {
+    config::wishes(flags).retention.age.unwrap_or(ALL)
 }
 
 /// Whoever reads the file meanwhile gets the old text or the new one.
@@ -137,7 +142,7 @@ impl Times {
 }
 
 /// The whole text.
-fn text(store: &mut dyn Store, window: Window) -> Result<String, Failure> {
+pub fn text(store: &mut dyn Store, window: Window) -> Result<String, Failure> {
     let (mut counts, mut unread) = (Counts::default(), Vec::new());
     each(store, Scope::All, window, stats::PAGE, |entry| {
         let body = matches!(entry.line.event(), Some(LogEvent::Dropped | LogEvent::Refused));

@@ -20,7 +20,7 @@ use serde_json::json;
 use self::store_api::StoreApi;
 use self::store_worker::StoreWorker;
 use self::tokens::Tokens;
-use super::{daemon, open_for, store_failed, tested};
+use super::{daemon, metrics, open_for, store_failed, tested};
 use crate::args::{Everywhere, ServeArgs};
 use crate::exit::{self, FailKind, Failed};
 use crate::messages::serve as say;
@@ -55,8 +55,9 @@ pub fn run(flags: &Everywhere, args: &ServeArgs, out: &Out) -> Result<u8, Failed
     let reader = dashboard::reader(shown)?;
     announce(address, &tokens, &opened.chosen.shown, args.store_api, out);
     let elsewhere = args.store_api;
-    let file = daemon::path(flags);
-    let setup = dashboard::Setup { tokens, address, store: opened.chosen.shown, elsewhere, file, out: *out };
+    let (file, reach) = (daemon::path(flags), metrics::reach(flags));
+    let setup =
+        dashboard::Setup { tokens, address, store: opened.chosen.shown, elsewhere, file, reach, out: *out };
     web::serve(listener, |stopping| {
         let pages = dashboard::routes(setup, reader, stopping);
         match store_api {

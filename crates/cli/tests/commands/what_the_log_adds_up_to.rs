@@ -154,7 +154,7 @@ fn what_is_not_there_is_said() {
 }
 
 /// What the reference parser of the Prometheus project makes of a text: JSON, `{sample{labels}: value}`.
-fn parsed(world: &World, text: &str) -> Value {
+pub fn parsed(world: &World, text: &str) -> Value {
     const READ: &str = "
 import json, sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read

@@ -1,6 +1,7 @@
 //! `leasehold serve`: the dashboard, as a browser and as a program meet it.
 
 mod first_byte;
+mod metrics;
 mod night;
 mod pages;
 mod refused;

@@ -362,6 +362,7 @@ fn a_store_that_goes_away_is_said_and_comes_back() {
     ]);
     board.get("/log").is(503).has(&["the store does not answer", "Showing what was last known at", "other"]);
     board.get("/job/site").is(503).has(&["Load the page again"]);
+    board.get("/metrics").is(503).has(&["the store does not answer"]);
     for path in ["now", "jobs", "jobs/site", "log", "timeline"] {
         board.get(&format!("/api/v1/{path}")).is(503).because("failed");
     }

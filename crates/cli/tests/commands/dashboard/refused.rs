@@ -31,6 +31,7 @@ fn a_forged_host_is_refused() {
     for host in hosts {
         board.ask("GET", "/api/v1/now", &[("host", host)]).is(421).because("host");
         board.ask("GET", "/", &[("host", host)]).is(421);
+        board.ask("GET", "/metrics", &[("host", host)]).is(421);
     }
     board
         .send(
@@ -95,6 +96,7 @@ fn only_a_bearer_of_all_names_sees_all_names() {
     let board = Board::of(world, url, &["--tokens", &tokens]);
     let ask = |bearer: &str| board.ask("GET", "/api/v1/now", &[("authorization", bearer)]);
     board.get("/api/v1/now").is(401).because("bearer");
+    board.get("/metrics").is(401);
     let refused = board.get("/").is(401);
     assert!(refused.head.contains("www-authenticate: bearer"), "{refused:?}");
     for wrong in ["Bearer wr0ng-canary-0123456789", &format!("Basic {ALL}"), ALL, "Bearer "] {
@@ -103,6 +105,10 @@ fn only_a_bearer_of_all_names_sees_all_names() {
     }
     ask(&format!("Bearer {TEAM}")).is(403).because("prefix");
     ask(&format!("Bearer {ALL}")).is(200);
+    let scrape =
+        |bearer: &str| board.ask("GET", "/metrics", &[("authorization", &format!("Bearer {bearer}"))]);
+    scrape(TEAM).is(403);
+    scrape(ALL).is(200);
 }
 
 #[test]

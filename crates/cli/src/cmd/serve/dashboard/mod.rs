@@ -5,6 +5,7 @@ mod asked;
 mod guard;
 mod live;
 mod look;
+mod metrics;
 mod pages;
 mod reader;
 mod stats;
@@ -24,6 +25,7 @@ use axum::routing::get;
 use leasehold::stores::Store;
 
 use self::live::Live;
+use self::metrics::Metrics;
 use self::reader::{Reader, Trouble};
 use super::tokens::Tokens;
 use super::web::Stopping;
@@ -51,6 +53,7 @@ pub struct Dashboard {
     file: PathBuf,
     reader: Reader,
     live: Live,
+    metrics: Metrics,
     kept: pages::Kept,
 }
 
@@ -65,6 +68,8 @@ pub struct Setup {
     pub elsewhere: bool,
     /// The leasehold.toml here, if there is one.
     pub file: PathBuf,
+    /// How far back metrics are counted.
+    pub reach: Duration,
     pub out: Out,
 }
 
@@ -99,10 +104,11 @@ impl Pages {
 
 /// The routes, and what is behind them.
 pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Pages {
-    let Setup { tokens, address, store, elsewhere, file, out } = setup;
+    let Setup { tokens, address, store, elsewhere, file, reach, out } = setup;
     let live = Live::start(reader.clone(), elsewhere, out, stopping);
     let kept = pages::Kept::default();
-    let shared = Arc::new(Dashboard { tokens, address, store, elsewhere, file, reader, live, kept });
+    let metrics = Metrics::new(reach);
+    let shared = Arc::new(Dashboard { tokens, address, store, elsewhere, file, reader, live, metrics, kept });
     let looking = Arc::clone(&shared);
     tokio::spawn(async move { looking.live.look_on().await });
     let file = |kind: &'static str, text: &'static str| {
@@ -121,6 +127,7 @@ pub fn routes(setup: Setup, reader: Reader, stopping: Stopping) -> Pages {
         .route("/api/v1/log", get(api::log))
         .route("/api/v1/timeline", get(api::timeline))
         .route("/api/openapi.json", file("application/json", OPENAPI))
+        .route("/metrics", get(metrics::metrics))
         .route("/style.css", file("text/css; charset=utf-8", STYLE))
         .route("/app.js", file("text/javascript; charset=utf-8", SCRIPT))
         .route("/icon.svg", file("image/svg+xml", ICON));
