@@ -1,14 +1,12 @@
 //! Fills a store with what finished keys leave, for `benches/listing`: `fill URL KEY COUNT` copies the records of a key that
-//! is done to so many others, whose runs ended one after the other within the last 90 days.
+//! is done to so many others, whose runs ended one after the other within the last 90 days. Their leases were swept.
 
 use std::env;
 use std::time::Duration;
 
 use leasehold::core::ids::{Grant, WriteId};
 use leasehold::core::ledger::{Entry, Subject};
-use leasehold::core::record::LeaseRecord;
 use leasehold::core::run_log::{LogId, LogRecord};
-use leasehold::core::session::lease_key;
 use leasehold::ledger::{key_of, lease_of};
 use leasehold::run_log::{Scope, Window, creation, newest};
 use leasehold::stores::{self, BatchWrite, Cas};
@@ -29,7 +27,6 @@ fn main() -> Result<(), String> {
         stored.map(|stored| stored.body).ok_or_else(|| format!("no record {key}"))
     };
     let item = Entry::decode(&read(&key_of(&subject))?).map_err(text)?;
-    let held = LeaseRecord::decode(&lease, &read(&lease_key(&lease))?).map_err(text)?;
     let (found, _) = newest(store.as_mut(), Scope::Job(&lease), Window::all(), 1, |_| true)
         .map_err(|failure| failure.message)?;
     let logged = found.into_iter().find_map(|entry| entry.record).ok_or("no record of its run")?;
@@ -42,14 +39,12 @@ fn main() -> Result<(), String> {
             let mut item = Entry { subject, job: lease.clone(), ..item.clone() };
             (item.claim.lease, item.claim.grant) = (lease.clone(), grant);
             item.claim.holder.since = host::utc(at.as_secs());
-            let held = LeaseRecord { lease: lease.clone(), ..held.clone() };
             let write = WriteId(random::seed());
             let record = |key: String, body: Vec<u8>| BatchWrite { key, expected: None, write, body };
             writes.push(record(
                 key_of(&item.subject),
                 Entry { write, ..item.clone() }.encode().ok_or("too long")?,
             ));
-            writes.push(record(lease_key(&lease), LeaseRecord { write, ..held }.encode()));
             writes.push(creation(&LogRecord {
                 at,
                 job: lease.clone(),
