@@ -45,6 +45,7 @@ mod the_last_lines_are_kept;
 mod the_last_runs_are_kept;
 mod the_run_log;
 mod three_daemons;
+mod three_weeks_are_counted;
 mod tidy;
 mod uninstall;
 mod what_goes_wrong_is_told;
