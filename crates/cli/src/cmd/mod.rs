@@ -38,6 +38,7 @@ pub mod holder;
 pub mod item_args;
 pub mod job_status;
 pub mod lease_failures;
+pub mod needs;
 pub mod opened_store;
 pub mod other_stores;
 pub mod outer_run;

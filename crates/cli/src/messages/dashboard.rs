@@ -38,6 +38,7 @@ notes! {
     when_repaired() "When the cause is repaired, type";
     unreported_means() "Nobody knows whether the work was done. It is not run again until you say so.";
     unreported_run_means() "Its work may be half done. Later runs were not held up.";
+    unreported_hold_means() "Its work may be half done, and no run has taken the lease since.";
     if_done() "If it was done, type";
     if_not_done() "If it was not, type";
     it_failed(job) "{job} failed";

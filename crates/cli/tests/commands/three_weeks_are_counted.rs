@@ -125,7 +125,10 @@ fn what_stats_counts_is_what_happened() {
     for number in 1..=if long() { 210 } else { 24 } {
         slot(&world, number, &mut count);
     }
-    assert!([count.lost, count.unknown, count.skipped, count.refused].iter().all(|met| *met > 0), "{count:?}");
+    assert!(
+        [count.lost, count.unknown, count.skipped, count.refused].iter().all(|met| *met > 0),
+        "{count:?}"
+    );
     let stats = world.run(&["--json", "stats", "site"]).is(0, "").json();
     assert_eq!(Count::of(&stats), count);
     // The control: a record that is missing is missed.

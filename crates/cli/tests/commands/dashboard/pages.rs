@@ -82,7 +82,11 @@ fn now_says_what_needs_a_person_first() {
     let jobs = json["jobs"].as_array().unwrap();
     assert!(jobs.len() == 4 && jobs.iter().all(|job| job["next"].is_string() && job["interval_s"] == 2700.0));
     // Decided, it needs nobody any more.
+    let told = board.run(&["--json", "check"]);
+    assert!(told.out.contains("retry --done charge-4711"), "{told:#?}");
     board.run(&["retry", "--done", "charge-4711"]).is(0, "");
+    let told = board.run(&["--json", "check"]);
+    assert!(!told.out.contains("charge"), "{told:#?}");
     until("nothing that needs anybody", || {
         let needs = board.get("/api/v1/now").json()["needs"].as_array().unwrap().len();
         (needs == 1).then_some(())

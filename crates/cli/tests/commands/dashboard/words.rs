@@ -101,6 +101,66 @@ fn a_run_that_reports_late_is_counted_once() {
     assert!(!page.body.contains("site began"));
 }
 
+/// Whatever `check` lists is on the page, and nothing else is.
+#[test]
+fn what_needs_a_person_is_the_same_for_check() {
+    let board = Board::new();
+    let ago = |seconds: u64| now() - seconds;
+    log(
+        &board.url,
+        &[
+            run(ago(90), LogEvent::Lost, "lost", "vm", 1, 5),
+            record(ago(80), LogEvent::Unsealed, "unfenced", "vm", 1),
+            record(ago(80), LogEvent::Refused, "refused", "vm", 1),
+            run(ago(70), LogEvent::Killed, "killed", "vm", 1, 5),
+            run(ago(60), LogEvent::Failed, "failed", "vm", 1, 5),
+            // The control: later runs were ok.
+            run(ago(50), LogEvent::Lost, "well", "vm", 1, 5),
+            record(ago(50), LogEvent::Refused, "well", "vm", 1),
+            record(ago(50), LogEvent::Unsealed, "well", "vm", 2),
+            run(ago(40), LogEvent::Ok, "well", "vm", 3, 5),
+            record(ago(30), LogEvent::Skipped, "well", "vm", 3),
+        ],
+    );
+    let fails = ["once", "often", "--attempts", "1", "--", "false"];
+    assert_eq!([board.run(&fails).code, board.run(&fails).code], [1, 79]);
+    board.run(&["once", "gone", "--ttl", "1s", "--", "sh", "-c", "kill -9 $PPID"]).is(137, "");
+    board.run(&["acquire", "by-hand", "--ttl", "1s"]).token();
+    let check = || {
+        let told = board.run(&["--json", "check"]);
+        let kind = |line: &str| {
+            let found: serde_json::Value = serde_json::from_str(line).unwrap();
+            (found["job"].as_str().unwrap().to_owned(), found["kind"].as_str().unwrap().to_owned())
+        };
+        told.out.lines().map(kind).collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let expected = [
+        ("by-hand", "unknown"),
+        ("failed", "failed"),
+        ("gone.once", "unknown"),
+        ("killed", "killed"),
+        ("lost", "lost"),
+        ("often.once", "quarantined"),
+        ("refused", "refused"),
+        ("unfenced", "not_fenced"),
+    ];
+    let expected = expected.map(|(job, kind)| (job.to_owned(), kind.to_owned())).into();
+    until("what check lists", || (check() == expected).then_some(()));
+    until("the same on the page", || {
+        let json = board.get("/api/v1/now").is(200).json();
+        let titles = |list: &str| -> Vec<String> {
+            let list = json[list].as_array().unwrap().iter();
+            list.map(|matter| matter["title"].as_str().unwrap().to_owned()).collect()
+        };
+        let needs = titles("needs");
+        let told = |job: &String| needs.iter().any(|title| title.contains(job.as_str()));
+        let notes = titles("notes");
+        assert!(notes.iter().all(|note| note.contains("well")), "{notes:?}");
+        (needs.len() == expected.len() && expected.keys().all(told)).then_some(())
+    });
+    board.get("/").has(&["no run has taken the lease since"]);
+}
+
 /// What waits for a person does not go away with the day, nor behind many skips.
 #[test]
 fn what_is_old_or_covered_is_told_all_the_same() {

@@ -9,20 +9,20 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use leasehold::clock;
 use leasehold::core::ledger::job_record::{JobRecord, ScheduleKey};
-use leasehold::core::ledger::{Entry, ItemClaim, ItemState, Subject};
+use leasehold::core::ledger::{Entry, ItemClaim, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::run_log::{LogEvent, LogId, LogLine};
 use leasehold::core::session::{LEASE_PREFIX, lease_key};
 use leasehold::core::time::BootTime;
-use leasehold::ledger::{entry, key_of};
+use leasehold::ledger::key_of;
 use leasehold::run_log::{LogEntry, Scope, Window, each};
 use leasehold::stores::{Clock, Failure, Store, StoreFacts, Stored};
 use leasehold_run::job_records::{self, ON_TIME};
 use leasehold_run::schedule::{Cron, Every, Gap, Overlap, Policy, Schedule};
 use pollster::block_on;
 
-use crate::cmd::history;
-use crate::cmd::status::{self, LeaseRow};
+use crate::cmd::needs::{self, ItemStanding, LOOKED_UP, NeedKind, NewestRuns, item_of};
+use crate::cmd::status::{self, LeaseRow, LeaseState};
 
 /// The most leases that are read.
 pub const LEASES: usize = 500;
@@ -32,9 +32,8 @@ const RECENT: Duration = Duration::from_secs(86_400);
 const WAITING: Duration = Duration::from_secs(7 * 86_400);
 /// Records of one job that are shown beside its lease.
 pub const STRIP: usize = 8;
-/// The most records that are told in words, and the most whose item is looked up.
+/// The most records that are told in words.
 const NOTABLE: usize = 60;
-const LOOKED_UP: usize = 20;
 /// The most items that are remembered because they wait for a person.
 const REMEMBERED: usize = 50;
 /// Reading the log takes no more than this part of the time.
@@ -129,10 +128,13 @@ pub struct Recent {
     pub notable: Vec<LogEntry>,
     /// How often each event that stands out is there, of each job.
     often: HashMap<(Name, LogEvent), u64>,
-    /// The newest end of a run of each job.
-    last: HashMap<Name, LogLine>,
+    newest: NewestRuns,
     /// Items that wait for a person.
     pub waiting: Vec<Waiting>,
+    /// Items of expired leases that have no record.
+    absent: Vec<Subject>,
+    /// Jobs whose newest run ended badly, and whose item is in order all the same.
+    settled: HashSet<Name>,
     /// Differs where a record was added.
     pub mark: u64,
 }
@@ -174,6 +176,8 @@ pub enum Matter {
     Paused(Name, String, String),
     /// The record of a lease cannot be used, and why.
     BadLease(String, String),
+    /// The holder of this lease never reported.
+    NeverReported(Box<LeaseRow>),
 }
 
 /// Looks at the store again and again. The log is read only as often as it costs little.
@@ -210,17 +214,22 @@ impl Looker {
             }
         }
         let facts = store.facts();
-        let mut leases = Vec::new();
+        let (mut leases, mut expired) = (Vec::new(), Vec::new());
         for (key, stored) in &found.rows {
             (key, &stored.version.0).hash(&mut marks);
             let row =
                 lease_row(key.strip_prefix(LEASE_PREFIX).unwrap_or(key), stored, &facts, self.elsewhere);
             // A lease that expires changes by itself.
             row.state.word().hash(&mut marks);
+            let scheduled =
+                || job_records.iter().any(|record| row.job.as_deref() == Some(record.job.as_str()));
+            if row.state == LeaseState::Expired && needs::never_reported(stored.age, RECENT) && !scheduled() {
+                expired.push(row.clone());
+            }
             leases.push(row);
         }
         leases.sort_by(|a, b| (!a.state.is_held(), &a.lease).cmp(&(!b.state.is_held(), &b.lease)));
-        let recent = self.recent(store)?;
+        let recent = self.recent(store, &expired)?;
         recent.mark.hash(&mut marks);
         let at = timestamp(now);
         let mut jobs: Vec<JobNow> =
@@ -228,7 +237,7 @@ impl Looker {
         jobs.sort_by(|a, b| (a.next.is_none(), a.next, &a.name).cmp(&(b.next.is_none(), b.next, &b.name)));
         job_records.iter().for_each(|record| record.write.0.hash(&mut marks));
         jobs.iter().for_each(|job| (&job.name, job.next, job.standing.word()).hash(&mut marks));
-        let (needs, notes) = matters(&recent, &jobs, &leases);
+        let (needs, notes) = matters(&recent, &jobs, &leases, &expired);
         Ok(Look {
             at: now,
             leases,
@@ -243,7 +252,7 @@ impl Looker {
         })
     }
 
-    fn recent(&mut self, store: &mut dyn Store) -> Result<Arc<Recent>, Failure> {
+    fn recent(&mut self, store: &mut dyn Store, expired: &[LeaseRow]) -> Result<Arc<Recent>, Failure> {
         let begun = clock::boot_time();
         if let Some((recent, again)) = &self.recent
             && begun < *again
@@ -251,7 +260,7 @@ impl Looker {
             return Ok(Arc::clone(recent));
         }
         let before = self.recent.as_ref().map(|(recent, _)| recent.waiting.as_slice());
-        let recent = Arc::new(read_recent(store, before)?);
+        let recent = Arc::new(read_recent(store, before, expired)?);
         let took = clock::boot_time().since(begun);
         self.recent = Some((Arc::clone(&recent), begun.plus(took * LOG_SHARE)));
         Ok(recent)
@@ -300,7 +309,11 @@ fn leases(store: &mut dyn Store) -> Result<Leases, Failure> {
 }
 
 /// What the log has of the last day; and the items that wait, of which some may be known.
-fn read_recent(store: &mut dyn Store, known: Option<&[Waiting]>) -> Result<Recent, Failure> {
+fn read_recent(
+    store: &mut dyn Store,
+    known: Option<&[Waiting]>,
+    expired: &[LeaseRow],
+) -> Result<Recent, Failure> {
     let mut recent = Recent::default();
     let mut marks = DefaultHasher::new();
     let mut waiting: Vec<LogEntry> = Vec::new();
@@ -310,13 +323,7 @@ fn read_recent(store: &mut dyn Store, known: Option<&[Waiting]>) -> Result<Recen
     let day = Window::last(RECENT).since;
     each(store, Scope::All, window, PAGE, |entry| {
         let line = &entry.line;
-        if waiting.len() < LOOKED_UP && may_wait(line) {
-            // A list may have only keys.
-            let item = waits(&entry);
-            if entry.record.is_none() || item.is_some() && !waiting.iter().any(|other| waits(other) == item) {
-                waiting.push(entry.clone());
-            }
-        }
+        needs::keep_waiting(&mut waiting, &entry);
         if line.at < day {
             return true;
         }
@@ -336,9 +343,7 @@ fn read_recent(store: &mut dyn Store, known: Option<&[Waiting]>) -> Result<Recen
         } else if event.is_run() {
             told.insert(line.id);
         }
-        if (event.is_run() || event == LogEvent::Unsealed) && !recent.last.contains_key(&line.job) {
-            recent.last.insert(line.job.clone(), line.clone());
-        }
+        recent.newest.see(line);
         if stands_out(event) {
             *recent.often.entry((line.job.clone(), event)).or_default() += count;
             recent.notable.push(entry);
@@ -360,23 +365,42 @@ fn read_recent(store: &mut dyn Store, known: Option<&[Waiting]>) -> Result<Recen
     let told_by_body = recent.notable.iter_mut().filter(|entry| entry.record.is_none());
     told_by_body.take(LOOKED_UP).try_for_each(|entry| entry.fill(store))?;
     waiting.iter_mut().try_for_each(|entry| entry.fill(store))?;
-    let found = waiting.iter().filter_map(|entry| {
-        let too_often = entry.line.reason.as_deref() == Some(QUARANTINED);
-        Some((waits(entry)?, too_often, entry.line.at))
+    let newest = |entry: &&LogEntry| {
+        recent.newest.need(&entry.line).is_some() && entry.line.event() != Some(LogEvent::Refused)
+    };
+    let items = recent.notable.iter().filter(newest).filter_map(|entry| match item(entry)? {
+        subject @ (Subject::Key(_) | Subject::Slot { .. }) => Some((&entry.line.job, subject)),
+        Subject::Latest(_) => None,
     });
+    for (job, subject) in items.take(LOOKED_UP) {
+        if let ItemStanding::Fine = needs::item(store, subject, false)? {
+            job.hash(&mut marks);
+            recent.settled.insert(job.clone());
+        }
+    }
+    let found = waiting
+        .iter()
+        .filter_map(|entry| Some((item_of(entry)?, needs::is_too_often(&entry.line), entry.line.at)));
+    let of_leases = expired.iter().filter_map(|row| Some((expired_item(row)?, false, clock::wall())));
     let known = known.unwrap_or_default().iter();
     let known = known.map(|known| (known.subject.clone(), known.too_often, known.at));
-    for (subject, too_often, at) in found.chain(known) {
+    for (subject, too_often, at) in found.chain(known).chain(of_leases.take(LOOKED_UP)) {
         if recent.waiting.len() == REMEMBERED || recent.waiting.iter().any(|item| item.subject == subject) {
             continue;
         }
-        let Some(entry) = entry(store, &subject)? else { continue };
-        let state = history::state(store, &entry)?;
-        if state == ItemState::Unknown || too_often && state == ItemState::Failed {
-            let Entry { job, claim, .. } = entry;
-            (key_of(&subject), claim.token.get()).hash(&mut marks);
-            recent.waiting.push(Waiting { subject, job, claim, too_often, at });
-        }
+        let (entry, too_often) = match needs::item(store, &subject, too_often)? {
+            ItemStanding::Unknown(entry) => (entry, false),
+            ItemStanding::Quarantined(entry) => (entry, true),
+            ItemStanding::Absent => {
+                key_of(&subject).hash(&mut marks);
+                recent.absent.push(subject);
+                continue;
+            }
+            ItemStanding::Fine | ItemStanding::Ended(_) | ItemStanding::Damaged(_) => continue,
+        };
+        let Entry { job, claim, .. } = *entry;
+        (key_of(&subject), claim.token.get()).hash(&mut marks);
+        recent.waiting.push(Waiting { subject, job, claim, too_often, at });
     }
     recent.mark = marks.finish();
     Ok(recent)
@@ -386,29 +410,9 @@ fn newest_first(entries: &mut [LogEntry]) {
     entries.sort_by(|a, b| b.line.at.cmp(&a.line.at).then_with(|| a.key.cmp(&b.key)));
 }
 
-/// Why a run of an item is skipped that waits for a person.
-const NEVER_REPORTED: &str = "never-reported";
-const QUARANTINED: &str = "quarantined";
-
-/// Whether an item may wait for a person, by this key.
-fn may_wait(line: &LogLine) -> bool {
-    let why = line.reason.as_deref();
-    match line.event() {
-        Some(LogEvent::Unknown) => true,
-        Some(LogEvent::Skipped) => why == Some(NEVER_REPORTED) || why == Some(QUARANTINED),
-        _ => false,
-    }
-}
-
-/// That item.
-fn waits(entry: &LogEntry) -> Option<Subject> {
-    if let Some(item) = item(entry) {
-        return Some(item.clone());
-    }
-    // A lease record names the slot of its holder.
-    let id = entry.record.as_ref()?.holder.slot.clone()?;
-    let at = id.parse::<Timestamp>().ok()?.as_second();
-    Some(Subject::Slot { job: entry.line.job.clone(), at, id })
+/// The item of the run that held a lease.
+fn expired_item(row: &LeaseRow) -> Option<Subject> {
+    needs::item_of_lease(&row.lease, row.job.as_deref()?, row.slot.as_deref())
 }
 
 /// The item of a record.
@@ -504,7 +508,12 @@ fn standing(
 }
 
 /// What needs a person, and what is good to know; each the newest first.
-fn matters(recent: &Recent, jobs: &[JobNow], leases: &[LeaseRow]) -> (Vec<Matter>, Vec<Matter>) {
+fn matters(
+    recent: &Recent,
+    jobs: &[JobNow],
+    leases: &[LeaseRow],
+    expired: &[LeaseRow],
+) -> (Vec<Matter>, Vec<Matter>) {
     let (mut needs, mut notes) = (Vec::new(), Vec::new());
     needs.extend(recent.waiting.iter().cloned().map(Box::new).map(Matter::Decision));
     for row in leases {
@@ -512,6 +521,9 @@ fn matters(recent: &Recent, jobs: &[JobNow], leases: &[LeaseRow]) -> (Vec<Matter
             needs.push(Matter::BadLease(row.lease.clone(), problem.clone()));
         }
     }
+    // The record of an item says how that stands.
+    let unrecorded = |row: &&LeaseRow| expired_item(row).is_none_or(|item| recent.absent.contains(&item));
+    needs.extend(expired.iter().filter(unrecorded).cloned().map(Box::new).map(Matter::NeverReported));
     for job in jobs {
         match &job.standing {
             Standing::Overdue(late, slots) => needs.push(Matter::Overdue(job.name.clone(), *late, *slots)),
@@ -532,15 +544,12 @@ fn matters(recent: &Recent, jobs: &[JobNow], leases: &[LeaseRow]) -> (Vec<Matter
         if matches!(event, LogEvent::Unknown | LogEvent::Failed) && recent.waiting.iter().any(told) {
             continue;
         }
-        let last = recent.last.get(job);
-        let ok_since = last.is_some_and(|last| last.event() == Some(LogEvent::Ok));
-        let is_last = last.is_none_or(|last| last.id == entry.line.id && last.event() == Some(event));
+        let ok_since = recent.newest.ok_since(&entry.line);
         let matter = Matter::Records { newest: Box::new(entry.clone()), event, count, ok_since };
-        use LogEvent::{Failed, Killed, Unsealed};
-        if is_last && matches!(event, Failed | Killed | Unsealed) {
-            needs.push(matter);
-        } else {
-            notes.push(matter);
+        match recent.newest.need(&entry.line) {
+            Some(NeedKind::Refused) => needs.push(matter),
+            Some(_) if !recent.settled.contains(job) => needs.push(matter),
+            _ => notes.push(matter),
         }
     }
     (needs, notes)

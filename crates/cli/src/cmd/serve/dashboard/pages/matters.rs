@@ -99,6 +99,17 @@ pub fn told(matter: &Matter) -> Told {
             types: vec![(say::to_resume(), format!("leasehold resume {job}"))],
             ..Told::default()
         },
+        Matter::NeverReported(row) => Told {
+            event: Some(LogEvent::Unknown),
+            title: say::began_unreported(&row.lease),
+            happened: say::unreported_what(
+                one_line(row.holder.as_deref().unwrap_or("?")),
+                row.token.unwrap_or(0),
+            ),
+            means: say::unreported_hold_means(),
+            types: vec![story(&row.lease)],
+            ..Told::default()
+        },
         Matter::BadLease(lease, why) => Told {
             event: Some(LogEvent::Failed),
             title: say::bad_lease(one_line(lease)),
