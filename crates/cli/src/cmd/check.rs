@@ -26,7 +26,7 @@ use super::needs::{self, ItemStanding, NeedKind, NewestRuns, ONCE};
 use super::{OpenedStore, daemon, item_args, stats, store_failed, times};
 use crate::args::{CheckArgs, Everywhere};
 use crate::exit::{self, Failed};
-use crate::messages::{check as say, notify as notify_say};
+use crate::messages::{check as say, notify as notify_say, refusals};
 use crate::notify::alerts::{self, Standing};
 use crate::out::{self, Out};
 
@@ -325,7 +325,11 @@ impl Findings {
             let target =
                 target.map_or_else(|| "?".into(), |refused| leasehold::backends::shown(&refused.target));
             let ago = times::ago(&host::utc(entry.line.at.as_secs()));
-            let text = say::refused(count, &job, target, ago);
+            let why = refusals::because(entry.line.reason.as_deref(), &target);
+            let text = match count {
+                1 => say::refused(&job, target, ago, why),
+                _ => say::several_refused(count, &job, target, ago, why),
+            };
             self.all.push(Finding::new(kind, job.as_str(), text));
         }
         if newer > 0 {
