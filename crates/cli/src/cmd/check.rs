@@ -21,6 +21,7 @@ use leasehold::stores::{Failure, Store, each_stored};
 use leasehold_run::{job_records, jobs};
 use serde_json::json;
 
+use super::history::{self, Asked};
 use super::job_status::{JobStatus, stood};
 use super::needs::{self, ItemStanding, NeedKind, NewestRuns, ONCE};
 use super::{OpenedStore, daemon, item_args, stats, store_failed, times};
@@ -63,6 +64,9 @@ pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed
     }
     if let Some(name) = &args.name {
         findings.retain(|finding| finding.is_about(name));
+        if findings.is_empty() {
+            must_be_known(flags, &mut opened, name)?;
+        }
     }
     if out.json {
         findings.iter().all(|finding| {
@@ -77,6 +81,14 @@ pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed
         findings.iter().all(|finding| out::line(&finding.text));
     }
     Ok(if findings.is_empty() { exit::OK } else { NEEDS_YOU })
+}
+
+/// That nothing needs a person is said only of a name that there is.
+fn must_be_known(flags: &Everywhere, opened: &mut OpenedStore, name: &str) -> Result<(), Failed> {
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_default();
+    let asked = Asked::of(opened.store.as_mut(), Some(name), &jobs);
+    let asked = asked.map_err(|failure| store_failed(&failure, &opened.chosen))?;
+    history::must_be_known(opened, name, &asked, &jobs)
 }
 
 /// Sends what is news.
