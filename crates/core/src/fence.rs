@@ -136,6 +136,20 @@ impl RefusalReason {
             Self::Sequence => "sequence",
         }
     }
+
+    /// The reason with this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        let all = [
+            Self::Stale,
+            Self::Fork,
+            Self::Epoch,
+            Self::Jump,
+            Self::OtherLease,
+            Self::NotSealed,
+            Self::Sequence,
+        ];
+        all.into_iter().find(|reason| reason.word() == word)
+    }
 }
 
 /// The answer of a target.

@@ -21,12 +21,13 @@ use leasehold::stores::{Failure, Store, each_stored};
 use leasehold_run::{job_records, jobs};
 use serde_json::json;
 
+use super::history::{self, Asked};
 use super::job_status::{JobStatus, stood};
 use super::needs::{self, ItemStanding, NeedKind, NewestRuns, ONCE};
 use super::{OpenedStore, daemon, item_args, stats, store_failed, times};
 use crate::args::{CheckArgs, Everywhere};
 use crate::exit::{self, Failed};
-use crate::messages::{check as say, notify as notify_say};
+use crate::messages::{check as say, notify as notify_say, refusals};
 use crate::notify::alerts::{self, Standing};
 use crate::out::{self, Out};
 
@@ -63,6 +64,9 @@ pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed
     }
     if let Some(name) = &args.name {
         findings.retain(|finding| finding.is_about(name));
+        if findings.is_empty() {
+            must_be_known(flags, &mut opened, name)?;
+        }
     }
     if out.json {
         findings.iter().all(|finding| {
@@ -77,6 +81,14 @@ pub fn run(flags: &Everywhere, args: &CheckArgs, out: &Out) -> Result<u8, Failed
         findings.iter().all(|finding| out::line(&finding.text));
     }
     Ok(if findings.is_empty() { exit::OK } else { NEEDS_YOU })
+}
+
+/// That nothing needs a person is said only of a name that there is.
+fn must_be_known(flags: &Everywhere, opened: &mut OpenedStore, name: &str) -> Result<(), Failed> {
+    let jobs = jobs::here(&daemon::path(flags)).unwrap_or_default();
+    let asked = Asked::of(opened.store.as_mut(), Some(name), &jobs);
+    let asked = asked.map_err(|failure| store_failed(&failure, &opened.chosen))?;
+    history::must_be_known(opened, name, &asked, &jobs)
 }
 
 /// Sends what is news.
@@ -325,7 +337,11 @@ impl Findings {
             let target =
                 target.map_or_else(|| "?".into(), |refused| leasehold::backends::shown(&refused.target));
             let ago = times::ago(&host::utc(entry.line.at.as_secs()));
-            let text = say::refused(count, &job, target, ago);
+            let why = refusals::because(entry.line.reason.as_deref(), &target);
+            let text = match count {
+                1 => say::refused(&job, target, ago, why),
+                _ => say::several_refused(count, &job, target, ago, why),
+            };
             self.all.push(Finding::new(kind, job.as_str(), text));
         }
         if newer > 0 {

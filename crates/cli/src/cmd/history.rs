@@ -68,21 +68,33 @@ pub fn run(flags: &Everywhere, args: &HistoryArgs, out: &Out) -> Result<u8, Fail
     let mut listing = Listing::new(args, out, &asked);
     let read = listing.read(&mut opened);
     read.map_err(|f| store_failed(&f, &opened.chosen))?;
-    if let Some(name) =
-        name.filter(|_| listing.is_empty() && !asked.is_known() && !is_here(&jobs, args.name.as_deref()))
-    {
-        let (scopes, store) = (asked.scopes(), opened.store.as_mut());
-        let any = scopes.into_iter().map(|scope| {
-            newest(store, scope, Window::all(), 1, |entry| asked.is_about(entry))
-                .map(|(some, _)| !some.is_empty())
-        });
-        let any = any.collect::<Result<Vec<bool>, Failure>>();
-        if !any.map_err(|f| store_failed(&f, &opened.chosen))?.contains(&true) {
-            return Err(unheard_of(&mut opened, name)?);
-        }
+    if let Some(name) = name.filter(|_| listing.is_empty()) {
+        must_be_known(&mut opened, name, &asked, &jobs)?;
     }
     listing.end(&opened, opened.log.retention());
     Ok(exit::OK)
+}
+
+/// Fails if nothing has this name: no record, and none of these jobs.
+pub fn must_be_known(
+    opened: &mut OpenedStore,
+    name: &str,
+    asked: &Asked,
+    jobs: &[Job],
+) -> Result<(), Failed> {
+    if asked.is_known() || is_here(jobs, Some(name)) {
+        return Ok(());
+    }
+    let (scopes, store) = (asked.scopes(), opened.store.as_mut());
+    let any = scopes.into_iter().map(|scope| {
+        newest(store, scope, Window::all(), 1, |entry| asked.is_about(entry))
+            .map(|(some, _)| !some.is_empty())
+    });
+    let any = any.collect::<Result<Vec<bool>, Failure>>();
+    if any.map_err(|f| store_failed(&f, &opened.chosen))?.contains(&true) {
+        return Ok(());
+    }
+    Err(unheard_of(opened, name)?)
 }
 
 /// Whether one of these jobs has this name, or needs this lease.

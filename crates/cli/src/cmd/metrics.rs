@@ -213,7 +213,7 @@ fn written(counts: &Counts, tokens: &BTreeMap<Name, u64>, calls: &[(&str, Durati
         let target = if at < LABELS_MOST { target.as_str() } else { OTHER };
         *sums.entry((target.to_owned(), why.clone())).or_default() += count;
     }
-    let about = "Writes that a target refused: a newer run had taken over.";
+    let about = "Writes that a target refused, by reason.";
     page.counter("leasehold_writes_refused", about, ["resource", "reason"], &sums);
     page.head("leasehold_lease_token", "gauge", "The token of the holder of a lease, or of its last one.");
     for (lease, token) in tokens {

@@ -5,7 +5,7 @@ use leasehold::core::run_log::LogEvent;
 
 use super::history::Line;
 use super::times;
-use crate::messages::why as say;
+use crate::messages::{refusals, why as say};
 
 impl Line {
     /// For `why`, about a time.
@@ -45,8 +45,12 @@ impl Line {
 
     fn refusal(&self, time: String) -> String {
         let target = self.target.clone().unwrap_or_default();
-        let fence = self.fence.map(say::fence_has).unwrap_or_default();
-        say::refused(&self.lease, self.token.unwrap_or(0), target, fence, time)
+        let reason = self.reason.as_deref();
+        let why = match self.fence.filter(|_| refusals::is_stale(reason)) {
+            Some(fence) => say::fence_has(fence),
+            None => refusals::because(reason, &target),
+        };
+        say::refused(&self.lease, self.token.unwrap_or(0), target, time, why)
     }
 
     /// Why it was skipped: the reason, and who had the lease.

@@ -25,9 +25,10 @@ notes! {
     never_reported(lease, holder)
         "{holder} took {lease} and never reported back, and no run has taken the lease since. Details: leasehold why \
          {lease}";
-    refused(count, job, target, ago)
-        "{count} writes of {job} were refused, the last one {ago} at {target}: a run tried to write after a newer one \
-         had taken over. Details: leasehold why {job}";
+    refused(job, target, ago, why)
+        "a write of {job} was refused {ago} at {target}: {why}. Details: leasehold why {job}";
+    several_refused(count, job, target, ago, why)
+        "{count} writes of {job} were refused, the last one {ago} at {target}: {why}. Details: leasehold why {job}";
     standing(job, standing) "{job}: {standing}";
     unseen(job) "{job} does not run, because no daemon or tick has loaded it yet. Start one: leasehold daemon";
     damaged(lease, why) "{lease} cannot be used: {why}. Details: leasehold why {lease}";

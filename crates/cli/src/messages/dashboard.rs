@@ -54,8 +54,10 @@ notes! {
     it_was_refused(job) "A write of {job} was refused";
     refused_what(target, host, token, fence)
         "{host} came to {target} with token {token}, where the newest token is {fence}.";
+    refused_because(host, token, target, why) "{host} came to {target} with token {token}: {why}.";
     refused_somewhere(host, token) "{host} came with token {token}, and its target did not take that.";
-    refused_means() "Nothing was overwritten. What the newer run wrote stands.";
+    refused_means() "Nothing was written.";
+    stale_means() "Nothing was overwritten. What the newer run wrote stands.";
     were_dropped(job, count) "Slots of {job} that were dropped: {count}";
     dropped_what(why) "No scheduler ran them when they were due ({why}).";
     dropped_means() "They stay undone. catch_up in leasehold.toml says how many missed slots are run later.";

@@ -33,6 +33,7 @@ pub mod pause;
 pub mod plan;
 pub mod push;
 pub mod read;
+pub mod refusals;
 pub mod report;
 pub mod retry;
 pub mod run;
@@ -91,6 +92,7 @@ const CATALOGUES: &[leasehold::messages::Catalogue] = &[
     history::CATALOGUE,
     timeline::CATALOGUE,
     why::CATALOGUE,
+    refusals::CATALOGUE,
     stats::CATALOGUE,
     check::CATALOGUE,
     metrics::CATALOGUE,

@@ -29,9 +29,7 @@ notes! {
 
     /// The text of an alert about a run.
     run_ended(job, outcome) "the last run of {job} ended: {outcome}. Details: leasehold why {job}";
-    run_refused(job, target)
-        "{target} refused a write of {job}: a run tried to write after a newer one had taken over. Details: leasehold \
-         why {job}";
+    run_refused(job, target, why) "{target} refused a write of {job}: {why}. Details: leasehold why {job}";
     well_again(job) "{job} has recovered";
 }
 

@@ -58,6 +58,7 @@ notes! {
     gap_of(job, from, to, took) "No run had the lease of {job} from {from} to {to} ({took})";
     token(token) "token {token}";
     held_by(holder, token) "held by {holder} (token {token})";
+    refused_why(why) "write refused ({why})";
     refused_by(token, newer) "write refused: {token} < {newer}";
     older(token, newer) "{token} < {newer}";
     skipped_why(why) "skipped ({why})";
@@ -83,6 +84,8 @@ notes! {
     it_was_refused(job, host, target, token, newer)
         "{target} refused a write of {job} on {host}: its token is {token}, and the fence is {newer}. Nothing \
          was written";
+    it_was_refused_because(job, host, target, token, why)
+        "{target} refused a write of {job} on {host} (token {token}): {why}. Nothing was written";
     it_was_refused_there(job, host, token)
         "A write of {job} on {host} (token {token}) was refused. Nothing was written";
     it_was_dropped(job, count, why) "Slots of {job} that were dropped: {count} ({why})";

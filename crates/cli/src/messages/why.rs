@@ -101,8 +101,8 @@ notes! {
     past_skip(lease, job, holder, time, why) "{lease}{job}: {holder} skipped its run at {time}: {why}.";
     last_skipped(lease, job, holder, ago, why) "the last run of {lease}{job} was skipped, by {holder} {ago}: {why}.";
     skipped_held(reason, holder, token) "{reason}, {holder} held the lease (token {token})";
-    refused(lease, token, target, fence, when) "{target} refused a write of {lease} with token {token}{fence}, {when}.";
-    fence_has(token) ": it has token {token} already";
+    refused(lease, token, target, when, why) "{target} refused a write of {lease} with token {token}, {when}: {why}.";
+    fence_has(token) "it has token {token} already";
     of_job(job) " ({job})";
     run_after(time) ", after {time}";
     last_unknown(lease, job, holder, token, ago)

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::RunEnd;
 use crate::config::{self, Chosen};
 use crate::exit::NEEDS_YOU;
-use crate::messages::notify as say;
+use crate::messages::{notify as say, refusals};
 use crate::out::Out;
 
 /// How long the store may take for one call.
@@ -38,8 +38,8 @@ pub struct Standing<'a> {
     pub text: String,
 }
 
-/// The target that refused a write of this run, as the run log has it.
-pub fn refused(chosen: &Chosen, end: &RunEnd, lasted: Duration) -> Option<String> {
+/// The target that refused a write of this run, and why, as the run log has it.
+pub fn refused(chosen: &Chosen, end: &RunEnd, lasted: Duration) -> Option<(String, String)> {
     let (job, run_id) = (end.job.as_ref()?, end.run_id.as_ref()?);
     let mut store = config::opener(chosen)().ok()?;
     store.limit_calls(STORE_PATIENCE);
@@ -50,7 +50,9 @@ pub fn refused(chosen: &Chosen, end: &RunEnd, lasted: Duration) -> Option<String
     found.into_iter().find_map(|mut entry| {
         entry.fill(store.as_mut()).ok()?;
         let record = entry.record.filter(|record| record.holder.run == *run_id)?;
-        Some(backends::shown(&record.target?.target))
+        let target = backends::shown(&record.target?.target);
+        let why = refusals::because(record.reason.as_deref(), &target);
+        Some((target, why))
     })
 }
 
@@ -71,7 +73,9 @@ pub fn of_run(settings: &AlertSettings, chosen: &Chosen, end: &RunEnd, out: &Out
     let name = job.as_str().strip_suffix(".once").unwrap_or(job.as_str());
     let text = match (kind, &end.refused) {
         (None, _) => say::well_again(name),
-        (Some(AlertKind::Refused), Some(target)) if !target.is_empty() => say::run_refused(name, target),
+        (Some(AlertKind::Refused), Some((target, why))) if !target.is_empty() => {
+            say::run_refused(name, target, why)
+        }
         _ => say::run_ended(name, end.in_words()),
     };
     let Ok(mut store) = config::opener(chosen)() else { return };

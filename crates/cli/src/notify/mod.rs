@@ -33,8 +33,8 @@ pub struct RunEnd {
     pub exit: u8,
     pub run_id: Option<String>,
     pub job: Option<Name>,
-    /// The target that refused a write of the run.
-    pub refused: Option<String>,
+    /// The target that refused a write of the run, and why.
+    pub refused: Option<(String, String)>,
 }
 
 impl RunEnd {
@@ -47,7 +47,7 @@ impl RunEnd {
             exit,
             run_id: text("run_id"),
             job: text("job").and_then(|job| Name::new(&job).ok()),
-            refused: (exit == REFUSED).then(String::new),
+            refused: (exit == REFUSED).then(Default::default),
         }
     }
 
@@ -101,9 +101,9 @@ impl<'a> Told<'a> {
         report::write(self.options.reports, self.out, || report);
         if let Some((chosen, lasted)) = on
             && end.outcome != ItemState::Skipped
-            && let Some(target) = alerts::refused(chosen, &end, lasted)
+            && let Some(refused) = alerts::refused(chosen, &end, lasted)
         {
-            end.refused = Some(target);
+            end.refused = Some(refused);
         }
         if let Some(pinger) = &self.pinger {
             pinger.end(&end, self.out);

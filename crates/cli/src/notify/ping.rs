@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(part(end(ItemState::Skipped, 7, Some("overlap"))), "log");
         assert_eq!(part(end(ItemState::Lost, 75, Some("deadline"))), "fail");
         assert_eq!(part(end(ItemState::Failed, 69, Some("store_unreachable"))), "fail");
-        let refused = RunEnd { refused: Some(String::new()), ..end(ItemState::Ok, 0, None) };
+        let refused = RunEnd { refused: Some(Default::default()), ..end(ItemState::Ok, 0, None) };
         assert_eq!(part(refused), "fail");
         assert!(of_end(&end(ItemState::Lost, 75, Some("deadline"))).1.contains("deadline"));
     }

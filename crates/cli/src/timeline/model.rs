@@ -9,6 +9,8 @@ use leasehold::core::ledger::Subject;
 use leasehold::core::run_log::{LogEvent, LogId};
 use leasehold::run_log::{LogEntry, Window};
 
+use crate::messages::refusals;
+
 /// The most lanes of machines. The machines with the least to show share the last one.
 const LANES: usize = 12;
 /// The most rows of all lanes together, but at least one for each lane.
@@ -160,6 +162,11 @@ impl Mark {
     /// How long it lasted.
     pub fn lasted(&self) -> Duration {
         self.end.saturating_sub(self.start)
+    }
+
+    /// The token of the fence, if it refused a write because a newer run had taken over.
+    pub fn newer_fence(&self) -> Option<u64> {
+        self.newer.filter(|_| refusals::is_stale(self.reason.as_deref()))
     }
 
     /// The token, if it is one.

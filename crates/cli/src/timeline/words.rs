@@ -10,7 +10,7 @@ use leasehold::text::one_line;
 
 use super::layout::local;
 use super::model::{About, Kind, Mark, Timeline, Whose};
-use crate::messages::timeline as say;
+use crate::messages::{refusals, timeline as say};
 
 /// What a kind of mark means, for a legend.
 pub fn meaning(kind: Kind) -> String {
@@ -151,12 +151,15 @@ pub fn labels(mark: &Mark) -> Vec<String> {
     });
     let times = (mark.count > 1).then(|| say::times(mark.count));
     let labels: Vec<String> = match mark.kind {
-        Kind::Event(LogEvent::Refused) => match (mark.token().zip(mark.newer), times) {
+        Kind::Event(LogEvent::Refused) => match (mark.token().zip(mark.newer_fence()), times) {
             (Some((token, newer)), None) => {
                 vec![say::refused_by(token, newer), say::older(token, newer)]
             }
             (_, Some(times)) => vec![format!("{} {times}", say::refused()), times],
-            (_, None) => vec![say::refused()],
+            (_, None) => {
+                let why = mark.reason.as_ref().map(say::refused_why);
+                why.into_iter().chain([say::refused()]).collect()
+            }
         },
         Kind::Event(LogEvent::Skipped) => match (times, &mark.reason) {
             (Some(times), _) => vec![times],
@@ -223,8 +226,12 @@ pub fn note(mark: &Mark, timeline: &Timeline) -> Option<String> {
         },
         LogEvent::Unknown => say::it_is_unknown(job, host, token()),
         LogEvent::Unsealed => say::it_was_unfenced(job, host),
-        LogEvent::Refused => match (&mark.target, mark.newer) {
+        LogEvent::Refused => match (&mark.target, mark.newer_fence()) {
             (Some(target), Some(newer)) => say::it_was_refused(job, host, target, token(), newer),
+            (Some(target), None) => {
+                let why = refusals::because(mark.reason.as_deref(), target);
+                say::it_was_refused_because(job, host, target, token(), why)
+            }
             _ => say::it_was_refused_there(job, host, token()),
         },
         LogEvent::Dropped => {

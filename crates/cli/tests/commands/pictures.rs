@@ -133,6 +133,7 @@ fn all() -> Vec<LogRecord> {
         LogRecord {
             id: LogId::of(2),
             took: None,
+            reason: Some("stale".into()),
             target: Some(RefusedWrite { target: "file:/srv/today.json".into(), fence: Token::new(42) }),
             ..book(3 * HOUR + MINUTE, LogEvent::Refused, 41)
         },

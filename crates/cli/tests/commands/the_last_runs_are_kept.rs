@@ -390,7 +390,8 @@ fn a_refused_write_is_told_with_both_tokens() {
         let table = site.run(&["history", "site"]).quiet().out;
         assert!(says(&table, "history.refused") && table.ends_with("1 ok, 1 failed, 1 refused\n"), "{table}");
         let why = site.run(&["why", "site"]).quiet().out;
-        assert!(says(&why, "why.refused") && says(&why, "why.fence_has"), "{why}");
+        assert!(says(&why, "why.refused") && says(&why, "refusals.not_named"), "{why}");
+        assert!(!says(&why, "why.fence_has"), "nobody had taken over: {why}");
         // The control: after a run that was refused nothing, nothing is said of it.
         site.run(&["run", "site", "--", "true"]).quiet();
         let why = site.run(&["why", "site"]).quiet().out;

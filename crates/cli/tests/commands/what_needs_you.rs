@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use leasehold::core::ids::Token;
 use leasehold::core::run_log::{LogEvent, LogRecord, RefusedWrite};
 use serde_json::Value;
 
@@ -46,6 +47,8 @@ fn nothing_needs_anybody_after_runs_that_went_well_and_skips() {
     assert_eq!(findings(&check(&world, &[]).is(1, "")), ["failed other"]);
     told(&world, &[], &["check.last_run"]);
     check(&world, &["site"]).is(0, "");
+    check(&world, &["key"]).is(0, "");
+    world.run(&["check", "sight"]).is(64, "history.unknown_name").names(&["Did you mean site?"]);
     assert_eq!(findings(&check(&world, &["other"]).is(1, "")), ["failed other"]);
     // A run that goes well ends it.
     world.run(&["run", "other", "true"]).is(0, "");
@@ -98,7 +101,7 @@ fn refused_writes_and_records_that_are_not_in_the_log_are_told() {
     let found = check(&world, &args).is(1, "");
     assert_eq!(findings(&found), ["refused site"]);
     assert!(!found.out.contains("correct-horse"), "{found:#?}");
-    told(&world, &args, &["check.refused"]);
+    told(&world, &args, &["check.refused", "refusals.newer_run"]);
     check(&world, &[&args[..], &["--since", "10s"]].concat()).is(0, "");
     let unlogged = world.state().join("unlogged");
     fs::create_dir_all(&unlogged).unwrap();
@@ -110,6 +113,42 @@ fn refused_writes_and_records_that_are_not_in_the_log_are_told() {
         ["unlogged -", "unlogged -"].map(|x| x.replace('-', ""))
     );
     told(&world, &recent, &["check.waiting", "check.not_kept"]);
+}
+
+/// Only a stale write is told as one that came after a newer run.
+#[test]
+fn a_refused_write_is_told_with_its_reason() {
+    let reasons = [
+        ("stale", "refusals.newer_run", "why.fence_has"),
+        ("not-sealed", "refusals.not_named", "refusals.not_named"),
+        ("other-lease", "refusals.other_lease", "refusals.other_lease"),
+        ("epoch", "refusals.other_reason", "refusals.other_reason"),
+    ];
+    for (reason, checked, explained) in reasons {
+        let world = World::new();
+        let refused = |n: u32| LogRecord {
+            reason: Some(reason.into()),
+            token: Token::new(2),
+            target: Some(RefusedWrite { target: "file:out".into(), fence: Token::new(3) }),
+            ..record("site", LogEvent::Refused, n * MINUTE, MINUTE)
+        };
+        let url = with(&world, "sqlite", &[refused(3), refused(20)]);
+        let on = |args: &[&str]| world.run(&[&["--store", &url], args].concat());
+        tells(&on(&["check"]), 1, "check.several_refused");
+        for (command, message) in [("check", checked), ("why", explained)] {
+            let ended = on(&[command, "site"]);
+            tells(&ended, i32::from(command == "check"), message);
+            let late = ended.out.contains("newer") || ended.out.contains("already");
+            assert_eq!(late, reason == "stale", "{ended:#?}");
+        }
+        let picture = on(&["history", "--timeline", "--since", "1h"]);
+        let note = if reason == "stale" { "it_was_refused" } else { "it_was_refused_because" };
+        assert_eq!(picture.out.contains("2 < 3"), reason == "stale", "{picture:#?}");
+        // Its lines are broken.
+        let words: Vec<&str> = picture.out.split_whitespace().collect();
+        let out = words.join(" ");
+        tells(&Ended { out, ..picture }, 0, &format!("timeline.{note}"));
+    }
 }
 
 #[test]

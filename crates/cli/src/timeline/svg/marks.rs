@@ -54,7 +54,7 @@ pub fn draw(
             kind: mark.kind,
             lease: mark.lease.clone(),
             token: mark.token(),
-            newer: mark.newer,
+            newer: mark.newer_fence(),
             middle: f64::midpoint(from, to),
             y: y + TOP + BAR / 2.0,
         });

@@ -4,11 +4,11 @@ use std::io::{Read, Write};
 use std::time::Duration;
 
 use leasehold::clock;
-use leasehold::core::ids::WriteId;
+use leasehold::core::ids::{Token, WriteId};
 use leasehold::core::ledger::job_record::JobRecord;
 use leasehold::core::name::Name;
 use leasehold::core::record::LeaseRecord;
-use leasehold::core::run_log::{LogEvent, LogRecord};
+use leasehold::core::run_log::{LogEvent, LogRecord, RefusedWrite};
 use leasehold::random;
 use leasehold::run_log::{Scope, Window, creation, newest};
 use leasehold::stores::{BatchWrite, Cas};
@@ -43,6 +43,11 @@ fn records_that_say_little() {
             why(run(now() - 8, LogEvent::Killed, "stopped", "vm", 1, 5)),
             record(now() - 7, LogEvent::Unsealed, "unfenced", "vm", 1),
             record(now() - 6, LogEvent::Refused, "somewhere", "vm", 1),
+            LogRecord {
+                reason: Some("not-sealed".into()),
+                target: Some(RefusedWrite { target: "file:out".into(), fence: Token::new(1) }),
+                ..record(now() - 6, LogEvent::Refused, "unnamed", "vm", 2)
+            },
             run(now() - 5, LogEvent::Failed, "twice", "vm", 1, 5),
             run(now() - 4, LogEvent::Failed, "twice", "vm", 2, 5),
         ],
@@ -59,6 +64,7 @@ fn records_that_say_little() {
         "Its command was stopped on vm after 5s: max-run.",
         "a target could not be fenced",
         "came with token 1, and its target did not take that",
+        "came to file:out with token 2: that run did not name file:out",
         "twice failed2 times",
         "The record of the lease broken cannot be used",
         "Records of jobs that cannot be read: 1",

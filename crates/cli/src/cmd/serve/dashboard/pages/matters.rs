@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use super::super::look::{Look, Matter, Waiting, item};
 use super::parts::{clock_time, command, glyph, human, slot_time};
 use crate::cmd::item_args::quoted;
-use crate::messages::dashboard as say;
+use crate::messages::{dashboard as say, refusals};
 
 /// The most notes.
 const NOTES: usize = 8;
@@ -223,13 +223,16 @@ fn record(newest: &LogEntry, event: LogEvent, count: u64, ok_since: bool) -> Tol
         LogEvent::Refused => {
             let target = record.and_then(|record| record.target.as_ref());
             told.title = say::it_was_refused(job);
-            told.happened = match target.map(|target| (&target.target, target.fence)) {
-                Some((target, Some(fence))) => {
-                    say::refused_what(one_line(target), &host, &token, fence.get())
+            let stale = refusals::is_stale(line.reason.as_deref());
+            told.happened = match target.map(|target| (one_line(&target.target), target.fence)) {
+                Some((target, Some(fence))) if stale => say::refused_what(target, &host, &token, fence.get()),
+                Some((target, _)) => {
+                    let why = refusals::because(line.reason.as_deref(), &target);
+                    say::refused_because(&host, &token, target, one_line(&why))
                 }
-                _ => say::refused_somewhere(&host, &token),
+                None => say::refused_somewhere(&host, &token),
             };
-            told.means = say::refused_means();
+            told.means = if stale { say::stale_means() } else { say::refused_means() };
         }
         LogEvent::Dropped => {
             told.title = say::were_dropped(job, count);
