@@ -8,7 +8,7 @@ use leasehold::core::ledger::{
     done_by_hand, retry, settle,
 };
 use leasehold::core::name::Name;
-use leasehold::core::run_log::{LogEvent, LogRecord};
+use leasehold::core::run_log::{LogEvent, LogId, LogRecord};
 use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of, lease_of, open};
 use leasehold::other_stores::OtherStores;
@@ -122,6 +122,7 @@ fn decide(
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
     let ending = || done_by_hand(&run_log::who(), item_args::now());
+    let run = LogId::of(entry.claim.grant.0);
     let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
@@ -137,7 +138,7 @@ fn decide(
     if let Amended::Done(entry, _) = &amended {
         let event = if done { LogEvent::Done } else { LogEvent::Retry };
         let (item, lease) = (Some(entry.subject.clone()), Some(entry.claim.lease.clone()));
-        run_log::by_person(opened, event, &entry.job, |log| LogRecord { item, lease, ..log });
+        run_log::by_person(opened, event, &entry.job, |log| LogRecord { item, lease, id: run, ..log });
     }
     let (store, failed) = (opened.store.as_mut(), |failure| store_failed(&failure, &opened.chosen));
     match amended {
