@@ -17,7 +17,7 @@ use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
 use leasehold_run::jobs;
 
-use super::{OpenedStore, daemon, item_args, other_stores, run_log, store_failed};
+use super::{OpenedStore, daemon, history, item_args, other_stores, run_log, stats, store_failed};
 use crate::args::{Everywhere, RetryArgs};
 use crate::exit::{self, Failed};
 use crate::messages::retry as say;
@@ -38,6 +38,11 @@ pub fn run(flags: &Everywhere, args: &RetryArgs, out: &Out) -> Result<u8, Failed
         found = seen_elsewhere(&subjects, &mut opened)?;
     }
     let Some((entry, version)) = found else {
+        if let Ok(name) = Name::new(&args.key)
+            && (history::is_known_here(flags, &name) || stats::is_known(&mut opened, &name)?)
+        {
+            return Err(say::not_an_item(name));
+        }
         return Err(say::no_record(&args.key, &opened.chosen.shown));
     };
     // The key first: a scheduler that finds the slot open must not find the key waiting for a person.

@@ -16,7 +16,7 @@ use leasehold_run::{job_records, jobs};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use super::{OpenedStore, daemon, store_failed};
+use super::{OpenedStore, daemon, history, store_failed};
 use crate::args::{Everywhere, StatsArgs};
 use crate::config::scope;
 use crate::exit::{self, Failed};
@@ -69,7 +69,7 @@ pub fn run(flags: &Everywhere, args: &StatsArgs, out: &Out) -> Result<u8, Failed
                 }
                 Ok(exit::OK)
             }
-            None => Err(say::unknown_name(job, &opened.chosen.shown, scope(&opened.chosen))),
+            None => Err(history::unheard_of(&mut opened, job)?),
         };
     }
     if out.json {

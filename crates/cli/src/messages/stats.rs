@@ -4,14 +4,12 @@
 use leasehold::messages::Catalogue;
 use leasehold::notes;
 
-use super::failures;
-
 /// What `stats` says.
 #[cfg(test)]
 pub const CATALOGUE: Catalogue = Catalogue {
     name: "stats",
     about: "`leasehold stats [JOB]`: totals of the run log, and advice on the TTL.",
-    entries: &[NOTES, FAILURES],
+    entries: &[NOTES],
 };
 
 notes! {
@@ -48,9 +46,4 @@ notes! {
          lease that is held by hand. A dead holder blocks others for that long; with `leasehold run`, 90s is enough";
     /// Records of a later version are counted by their keys.
     newer(count) "a newer version wrote {count} of the records; this one counts only the parts that it understands";
-}
-
-failures! {
-    unknown_name(name, store, scope) Usage "unknown_name"
-        { "there is no record of {name} on {store}{scope}" "" "To list the jobs: leasehold stats" }
 }

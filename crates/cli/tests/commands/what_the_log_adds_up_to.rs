@@ -147,7 +147,7 @@ fn stats_are_told_with_the_ttl_that_fits() {
 fn what_is_not_there_is_said() {
     let world = World::new();
     tells(&world.run(&["stats"]), 0, "stats.nothing");
-    world.run(&["stats", "sight"]).is(64, "stats.unknown_name").names(&["sight"]);
+    world.run(&["stats", "sight"]).is(64, "history.unknown_name").names(&["sight"]);
     world.run(&["run", "--no-history", "site", "true"]).is(0, "");
     tells(&world.run(&["stats", "site"]), 0, "stats.nothing_of");
     world.run(&["stats", "site", "--since", "7"]).is(64, "\"7\" has no unit");
