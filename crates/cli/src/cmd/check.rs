@@ -292,9 +292,11 @@ impl Findings {
                 self.items.insert(name);
                 return Ok(true);
             }
-            ItemStanding::Quarantined(entry) => {
-                (NeedKind::Quarantined, Some(entry.job), say::quarantined(&name, entry.failures, quoted))
-            }
+            ItemStanding::Quarantined(entry) => (
+                NeedKind::Quarantined,
+                Some(entry.job),
+                say::quarantined(&name, item_args::times(entry.failures), quoted),
+            ),
             ItemStanding::Unknown(entry) => {
                 let by = item_args::by_whom(&entry);
                 (NeedKind::Unknown, Some(entry.job), say::item_unknown(&name, by, quoted))

@@ -18,10 +18,18 @@ notes! {
     head(job, since) "{job}, the last {since}";
     runs(count, outcomes) "runs     {count}{outcomes}";
     skipped(count, all, percent, reasons) "skipped  {count} of {all} ({percent}%){reasons}: a skip is not a failure";
-    refused(count, job) "refused  {count} writes: leasehold why {job}";
-    dropped(count, job) "dropped  {count} slots: leasehold why {job}";
-    took(p50, p95, worst, count) "took     p50 {p50}, p95 {p95}, worst {worst} ({count} ok runs)";
-    held(p50, p95, worst, count) "held     p50 {p50}, p95 {p95}, worst {worst} ({count} leases taken by hand)";
+    refused(writes, job) "refused  {writes}: leasehold why {job}";
+    one_write() "1 write";
+    writes(count) "{count} writes";
+    dropped(slots, job) "dropped  {slots}: leasehold why {job}";
+    one_slot() "1 slot";
+    slots(count) "{count} slots";
+    took(p50, p95, worst, runs) "took     p50 {p50}, p95 {p95}, worst {worst} ({runs})";
+    one_ok_run() "1 ok run";
+    ok_runs(count) "{count} ok runs";
+    held(p50, p95, worst, leases) "held     p50 {p50}, p95 {p95}, worst {worst} ({leases} taken by hand)";
+    one_lease() "1 lease";
+    leases(count) "{count} leases";
     every(interval) "started  mostly every {interval}";
     ttl(advice) "TTL      {advice}";
 
