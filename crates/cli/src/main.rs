@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
     let cli = match args::parse() {
         Ok(cli) => cli,
-        Err(error) => return ExitCode::from(cmd::help::usage(&error)),
+        Err(error) => return ExitCode::from(cmd::help::usage(error)),
     };
     let out = Out::new(&cli.everywhere);
     match cmd::dispatch::dispatch(&cli, &out) {

@@ -468,7 +468,7 @@ pub fn day_of(at: Duration) -> u64 {
 
 /// The day in a key of the run log.
 pub fn day_in(key: &str) -> Option<u64> {
-    LAST_DAY.checked_sub(digits(key.strip_prefix(LOG_PREFIX)?.split_once('/')?.0, 5)?)
+    LAST_DAY.checked_sub(digits(key.strip_prefix(LOG_PREFIX)?.split('/').next()?, 5)?)
 }
 
 /// The prefix of all keys of one day. Later days sort before earlier ones.

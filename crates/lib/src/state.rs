@@ -247,9 +247,9 @@ pub fn read_private(path: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// A private file to be read, if it exists. Symbolic links are not followed.
+/// A private file to be read, if it exists. Symbolic links are not followed, and a pipe is not waited for.
 pub(crate) fn open_private(path: &Path) -> io::Result<Option<File>> {
-    let flags = rustix::fs::OFlags::NOFOLLOW.bits();
+    let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits();
     #[allow(clippy::cast_possible_wrap)]
     match OpenOptions::new().read(true).custom_flags(flags as i32).open(path) {
         Ok(file) => Ok(Some(file)),

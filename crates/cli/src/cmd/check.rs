@@ -11,7 +11,7 @@ use leasehold::core::ledger::{ItemState, Subject};
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::rules::{LeaseStanding, Rules, Standard, View};
-use leasehold::core::run_log::LogEvent;
+use leasehold::core::run_log::{LogEvent, LogId};
 use leasehold::core::session::LEASE_PREFIX;
 use leasehold::core::store::Stored;
 use leasehold::host;
@@ -119,7 +119,7 @@ pub fn found(flags: &Everywhere, opened: &mut OpenedStore, since: Duration) -> R
     findings.jobs(flags, opened)?;
     let log = Log::read(opened.store.as_mut(), since).map_err(failed)?;
     findings.waiting = log.waiting(opened.store.as_mut()).map_err(failed)?;
-    findings.leases(opened, since).map_err(failed)?;
+    findings.leases(opened, &log.newest, since).map_err(failed)?;
     findings.log(opened, log).map_err(failed)?;
     findings.unlogged(opened);
     Ok(findings.all)
@@ -210,7 +210,12 @@ impl Findings {
     }
 
     /// Leases whose holder never reported, and those of keys that are not over.
-    fn leases(&mut self, opened: &mut OpenedStore, since: Duration) -> Result<(), Failure> {
+    fn leases(
+        &mut self,
+        opened: &mut OpenedStore,
+        newest: &NewestRuns,
+        since: Duration,
+    ) -> Result<(), Failure> {
         let mut leases = Vec::new();
         each_stored(opened.store.as_mut(), LEASE_PREFIX, "", |key, stored| {
             let name = key.strip_prefix(LEASE_PREFIX).unwrap_or(&key).to_owned();
@@ -230,6 +235,11 @@ impl Findings {
             }
             true
         })?;
+        let decided = |record: &LeaseRecord| {
+            record.hold.as_ref().is_some_and(|hold| newest.is_decided(LogId::of(hold.grant.0)))
+        };
+        // The leases of keys all the same: the record of the key says how it stands.
+        leases.retain(|(record, _)| record.lease.as_str().ends_with(ONCE) || !decided(record));
         for (record, stored) in leases {
             self.lease(opened, &record, &stored, since)?;
         }
@@ -282,9 +292,11 @@ impl Findings {
                 self.items.insert(name);
                 return Ok(true);
             }
-            ItemStanding::Quarantined(entry) => {
-                (NeedKind::Quarantined, Some(entry.job), say::quarantined(&name, entry.failures, quoted))
-            }
+            ItemStanding::Quarantined(entry) => (
+                NeedKind::Quarantined,
+                Some(entry.job),
+                say::quarantined(&name, item_args::times(entry.failures), quoted),
+            ),
             ItemStanding::Unknown(entry) => {
                 let by = item_args::by_whom(&entry);
                 (NeedKind::Unknown, Some(entry.job), say::item_unknown(&name, by, quoted))
@@ -321,8 +333,7 @@ impl Findings {
                 continue;
             }
             entry.fill(opened.store.as_mut())?;
-            let subject = entry.record.as_ref().and_then(|record| record.item.clone());
-            let is_item = match subject {
+            let is_item = match needs::item_of(&entry) {
                 Some(subject @ (Subject::Key(_) | Subject::Slot { .. })) => self.item(opened, &subject)?,
                 _ => false,
             };

@@ -1,12 +1,17 @@
 //! `leasehold help`, `help exit-codes`, `help leasehold.toml`, completions and the manual page.
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
+use leasehold::text::one_line;
+use leasehold_run::handoff;
 
 use crate::args::{Cli, CompletionsArgs, HelpArgs, ManArgs};
 use crate::exit::{self, Failed};
 use crate::messages::help as say;
 use crate::out;
+
+/// Commands that only Leasehold itself starts.
+const INTERNAL: [&str; 2] = [handoff::COMMAND, "demo-actor"];
 
 /// Help for a command, the exit codes, or the file of jobs.
 pub fn help(args: &HelpArgs) -> Result<u8, Failed> {
@@ -90,7 +95,8 @@ fn no_command(name: &str) -> Failed {
 }
 
 /// The exit code for a command line that clap refused. Its own code, 2, would mean "block" to an agent's hook.
-pub fn usage(error: &clap::Error) -> u8 {
+pub fn usage(mut error: clap::Error) -> u8 {
+    without_internal(&mut error);
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
             out::written(error.print());
@@ -103,10 +109,38 @@ pub fn usage(error: &clap::Error) -> u8 {
         _ => {
             let text = error.render().to_string();
             out::say(text.trim_start_matches("error: ").trim_end());
+            let typed: Vec<String> = std::env::args_os()
+                .skip(1)
+                .map(|word| one_line(&word.to_string_lossy()).into_owned())
+                .collect();
+            if error.kind() == ErrorKind::MissingRequiredArgument
+                && let Some((command, word)) = read_as_name(&typed)
+            {
+                out::say(&say::read_as_name(word, command));
+            }
             if for_eval(std::env::args_os()) {
                 out::line(&format!("(exit {})", exit::USAGE));
             }
             exit::USAGE
+        }
+    }
+}
+
+/// Of `run -- COMMAND`: the command of Leasehold, and the word that was read as the name.
+fn read_as_name(typed: &[String]) -> Option<(&str, &str)> {
+    let command = typed.first().filter(|command| *command == "run" || *command == "once")?;
+    match typed.split(|word| word == "--").collect::<Vec<_>>()[..] {
+        [_, [word]] => Some((command, word)),
+        _ => None,
+    }
+}
+
+/// Suggests no command that only Leasehold itself starts.
+fn without_internal(error: &mut clap::Error) {
+    if let Some(ContextValue::Strings(mut words)) = error.remove(ContextKind::SuggestedSubcommand) {
+        words.retain(|word| !INTERNAL.contains(&word.as_str()));
+        if !words.is_empty() {
+            error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(words));
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What needs a person: decided here, for `leasehold check` and for the page Now.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use leasehold::core::alert::AlertKind;
 use leasehold::core::ledger::{BadEntry, Entry, ItemState, Opened, Subject};
 use leasehold::core::name::Name;
-use leasehold::core::run_log::{LogEvent, LogLine};
+use leasehold::core::run_log::{LogEvent, LogId, LogLine};
 use leasehold::ledger::{Item, entry, peek};
 use leasehold::run_log::LogEntry;
 use leasehold::stores::{Failure, Store};
@@ -112,6 +112,8 @@ pub struct NewestRuns {
     ok: HashMap<Name, Duration>,
     /// When a person last decided about an item of the job.
     decided: HashMap<Name, Duration>,
+    /// The runs about whose items a person has decided.
+    decided_runs: HashSet<LogId>,
 }
 
 impl NewestRuns {
@@ -123,9 +125,17 @@ impl NewestRuns {
         }
         match event {
             LogEvent::Ok => drop(self.ok.entry(job.clone()).or_insert(line.at)),
-            LogEvent::Done | LogEvent::Retry => drop(self.decided.entry(job.clone()).or_insert(line.at)),
+            LogEvent::Done | LogEvent::Retry => {
+                self.decided.entry(job.clone()).or_insert(line.at);
+                self.decided_runs.insert(line.id);
+            }
             _ => {}
         }
+    }
+
+    /// Whether a person has decided about the item of this run. Another run may have taken over after that.
+    pub fn is_decided(&self, run: LogId) -> bool {
+        self.decided_runs.contains(&run)
     }
 
     /// Whether a later run of the job went well.
@@ -139,6 +149,7 @@ impl NewestRuns {
         let event = line.event()?;
         let kind = match event {
             LogEvent::Refused => return (!self.ok_since(line)).then_some(NeedKind::Refused),
+            LogEvent::Unknown if self.is_decided(line.id) => return None,
             LogEvent::Unknown if self.decided.get(&line.job).is_some_and(|at| *at > line.at) => return None,
             LogEvent::Failed => NeedKind::Failed,
             LogEvent::Lost => NeedKind::Lost,
@@ -220,7 +231,11 @@ pub fn item_of(entry: &LogEntry) -> Option<Subject> {
     let record = entry.record.as_ref()?;
     match &record.item {
         Some(item) => Some(item.clone()),
-        None => slot(&entry.line.job, record.holder.slot.as_deref()?),
+        // Of a run that never reported, its lease says what it ran.
+        None => {
+            let lease = record.lease.as_ref().map_or("", Name::as_str);
+            item_of_lease(lease, entry.line.job.as_str(), record.holder.slot.as_deref())
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use leasehold::core::ledger::{
     done_by_hand, retry, settle,
 };
 use leasehold::core::name::Name;
-use leasehold::core::run_log::{LogEvent, LogRecord};
+use leasehold::core::run_log::{LogEvent, LogId, LogRecord};
 use leasehold::host;
 use leasehold::ledger::{alive, amend, key_of, lease_of, open};
 use leasehold::other_stores::OtherStores;
@@ -17,7 +17,7 @@ use leasehold::stores::{Failure, Store, Version};
 use leasehold_run::job_records;
 use leasehold_run::jobs;
 
-use super::{OpenedStore, daemon, item_args, other_stores, run_log, store_failed};
+use super::{OpenedStore, daemon, history, item_args, other_stores, run_log, stats, store_failed};
 use crate::args::{Everywhere, RetryArgs};
 use crate::exit::{self, Failed};
 use crate::messages::retry as say;
@@ -38,6 +38,11 @@ pub fn run(flags: &Everywhere, args: &RetryArgs, out: &Out) -> Result<u8, Failed
         found = seen_elsewhere(&subjects, &mut opened)?;
     }
     let Some((entry, version)) = found else {
+        if let Ok(name) = Name::new(&args.key)
+            && (history::is_known_here(flags, &name) || stats::is_known(&mut opened, &name)?)
+        {
+            return Err(say::not_an_item(name));
+        }
         return Err(say::no_record(&args.key, &opened.chosen.shown));
     };
     // The key first: a scheduler that finds the slot open must not find the key waiting for a person.
@@ -122,6 +127,7 @@ fn decide(
     let failed = |failure| store_failed(&failure, &opened.chosen);
     let lives = alive(store, &entry.claim.lease, entry.claim.grant).map_err(failed)? != Alive::No;
     let ending = || done_by_hand(&run_log::who(), item_args::now());
+    let run = LogId::of(entry.claim.grant.0);
     let next = if done { settle(&entry, lives, ending()) } else { retry(&entry, lives) };
     let Some(next) = next else {
         let why = match entry.state {
@@ -137,7 +143,7 @@ fn decide(
     if let Amended::Done(entry, _) = &amended {
         let event = if done { LogEvent::Done } else { LogEvent::Retry };
         let (item, lease) = (Some(entry.subject.clone()), Some(entry.claim.lease.clone()));
-        run_log::by_person(opened, event, &entry.job, |log| LogRecord { item, lease, ..log });
+        run_log::by_person(opened, event, &entry.job, |log| LogRecord { item, lease, id: run, ..log });
     }
     let (store, failed) = (opened.store.as_mut(), |failure| store_failed(&failure, &opened.chosen));
     match amended {

@@ -6,6 +6,7 @@ use leasehold::run_log::unlogged::Unlogged;
 use leasehold::seen_tokens::SeenTokens;
 use leasehold::targets::{Refused, TargetError};
 use leasehold::{clock, host, random};
+use leasehold_run::runner::environment::RUN_STORE;
 
 use super::OpenedStore;
 use crate::args::Everywhere;
@@ -61,7 +62,7 @@ pub fn refused(refused: &Refused) {
     let record = record(LogEvent::Refused, &job);
     let mut holder = record.holder.clone();
     holder.run = text(host::RUN_ID).unwrap_or(holder.run);
-    Unlogged::new(state, None).keep(&LogRecord {
+    Unlogged::new(state, text(RUN_STORE)).keep(&LogRecord {
         reason: Some(refused.reason.word().into()),
         lease: Some(refused.lease.clone()),
         token: Some(refused.token),

@@ -16,7 +16,7 @@ use leasehold_run::{job_records, jobs};
 use pollster::block_on;
 use serde_json::{Value, json};
 
-use super::{OpenedStore, daemon, store_failed};
+use super::{OpenedStore, daemon, history, store_failed};
 use crate::args::{Everywhere, StatsArgs};
 use crate::config::scope;
 use crate::exit::{self, Failed};
@@ -69,7 +69,7 @@ pub fn run(flags: &Everywhere, args: &StatsArgs, out: &Out) -> Result<u8, Failed
                 }
                 Ok(exit::OK)
             }
-            None => Err(say::unknown_name(job, &opened.chosen.shown, scope(&opened.chosen))),
+            None => Err(history::unheard_of(&mut opened, job)?),
         };
     }
     if out.json {
@@ -154,20 +154,27 @@ fn one(job: &Name, stats: &RunStats, ttl: Option<Duration>, since: Duration, out
         lines.push(say::skipped(count, stats.runs() + count, percent, reasons(stats)));
     }
     if let count @ 1.. = stats.count(LogEvent::Refused) {
-        lines.push(say::refused(count, job));
+        lines.push(say::refused(counted(count, say::one_write, say::writes), job));
     }
     if let count @ 1.. = stats.dropped_slots {
-        lines.push(say::dropped(count, job));
+        lines.push(say::dropped(counted(count, say::one_slot, say::slots), job));
     }
-    let times = [(&stats.ok, say::took as fn(_, _, _, _) -> String), (&stats.by_hand, say::held)];
-    for (times, line) in times {
-        if let RunTimes { p50: Some(p50), p95: Some(p95), worst: Some(worst), count } = times {
-            lines.push(line(HumanDuration(*p50), HumanDuration(*p95), HumanDuration(*worst), *count));
+    let ok_runs = counted(stats.ok.count, say::one_ok_run, say::ok_runs);
+    let leases = counted(stats.by_hand.count, say::one_lease, say::leases);
+    let took = (&stats.ok, ok_runs, say::took as fn(_, _, _, _) -> String);
+    for (times, count, line) in [took, (&stats.by_hand, leases, say::held)] {
+        if let RunTimes { p50: Some(p50), p95: Some(p95), worst: Some(worst), .. } = times {
+            lines.push(line(HumanDuration(*p50), HumanDuration(*p95), HumanDuration(*worst), count));
         }
     }
     lines.extend(stats.interval.map(|interval| say::every(HumanDuration(interval))));
     lines.push(say::ttl(sentence(job, stats, &stats.advice(ttl))));
     lines.iter().all(|line| out::line(line));
+}
+
+/// "1 write", "2 writes"
+fn counted(count: u64, one: fn() -> String, several: fn(u64) -> String) -> String {
+    if count == 1 { one() } else { several(count) }
 }
 
 /// ": 203 ok, 4 failed"
@@ -265,7 +272,7 @@ fn table(jobs: &BTreeMap<Name, RunStats>) {
         let skipped = stats.count(LogEvent::Skipped);
         row.push(match skip_rate(stats).filter(|_| skipped > 0) {
             None => skipped.to_string(),
-            Some(percent) => format!("{skipped} ({percent} %)"),
+            Some(percent) => format!("{skipped} ({percent}%)"),
         });
         row.push(stats.count(LogEvent::Refused).to_string());
         row.extend([stats.ok.p50, stats.ok.p95, stats.ok.worst, stats.interval].map(time));

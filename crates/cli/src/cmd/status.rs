@@ -9,6 +9,7 @@ use leasehold::core::human_duration::HumanDuration;
 use leasehold::core::name::Name;
 use leasehold::core::record::{BadRecord, LeaseRecord};
 use leasehold::core::rules::{LeaseStanding, Rules, Standard, View};
+use leasehold::core::run_log::LogId;
 use leasehold::core::session::{LEASE_PREFIX, lease_key};
 use leasehold::core::store::Stored;
 use leasehold::poll::{self, Timer};
@@ -68,6 +69,8 @@ pub struct LeaseRow {
     pub holder: Option<String>,
     /// The job of that run.
     pub job: Option<String>,
+    /// Its id in the run log.
+    pub run: Option<LogId>,
     /// The slot of that run.
     pub slot: Option<String>,
     /// For how long it has been held.
@@ -92,6 +95,7 @@ impl LeaseRow {
             token: None,
             holder: None,
             job: None,
+            run: None,
             slot: None,
             held: None,
             renewed: None,
@@ -242,6 +246,7 @@ pub fn row(lease: &str, stored: &Stored, facts: &StoreFacts) -> LeaseRow {
         token: Some(record.token.get()),
         holder: hold.map(|_| record.holder.to_string()),
         job: hold.map(|_| record.holder.job.clone()),
+        run: hold.map(|hold| LogId::of(hold.grant.0)),
         slot: hold.and(record.holder.slot.clone()),
         held: held.and_then(|_| held_for(&record.holder.since)),
         renewed: held.and(stored.age),

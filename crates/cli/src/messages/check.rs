@@ -17,8 +17,8 @@ notes! {
     item_unknown(item, by, key)
         "nobody knows how {item} ended: {by} started it and never reported back. Check whether it was done; then: \
          leasehold retry --done {key}, or the same without --done if it was not";
-    quarantined(item, failures, key)
-        "{item} failed {failures} times and waits for you. Find out what is wrong; then: leasehold retry {key}";
+    quarantined(item, times, key)
+        "{item} failed {times} and waits for you. Find out what is wrong; then: leasehold retry {key}";
     item_ended(item, outcome, ago, key)
         "{item} ended {ago}: {outcome}. The next call tries again. Details: leasehold why {key}";
     last_run(job, outcome, ago) "the last run of {job} ended {ago}: {outcome}. Details: leasehold why {job}";

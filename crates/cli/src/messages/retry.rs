@@ -36,6 +36,9 @@ failures! {
         { "{item} has no record on {store}: it was never started there, or its slot was dropped, or its record \
            was removed"
           "" "See what is recorded: leasehold history" }
+    not_an_item(name) Usage "usage"
+        { "{name} is a lease or a job, and what is retried is a key or a slot" ""
+          "To list its keys and slots: leasehold history {name}" }
     bad_record(item, why) NeedsYou "bad_record" { "{item}: {why}" "" "" }
     changed(item, quoted) NeedsYou "changed"
         { "the record of {item} changed meanwhile" "" "Look again: leasehold why {quoted}" }

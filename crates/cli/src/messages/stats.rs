@@ -4,14 +4,12 @@
 use leasehold::messages::Catalogue;
 use leasehold::notes;
 
-use super::failures;
-
 /// What `stats` says.
 #[cfg(test)]
 pub const CATALOGUE: Catalogue = Catalogue {
     name: "stats",
     about: "`leasehold stats [JOB]`: totals of the run log, and advice on the TTL.",
-    entries: &[NOTES, FAILURES],
+    entries: &[NOTES],
 };
 
 notes! {
@@ -20,10 +18,18 @@ notes! {
     head(job, since) "{job}, the last {since}";
     runs(count, outcomes) "runs     {count}{outcomes}";
     skipped(count, all, percent, reasons) "skipped  {count} of {all} ({percent}%){reasons}: a skip is not a failure";
-    refused(count, job) "refused  {count} writes: leasehold why {job}";
-    dropped(count, job) "dropped  {count} slots: leasehold why {job}";
-    took(p50, p95, worst, count) "took     p50 {p50}, p95 {p95}, worst {worst} ({count} ok runs)";
-    held(p50, p95, worst, count) "held     p50 {p50}, p95 {p95}, worst {worst} ({count} leases taken by hand)";
+    refused(writes, job) "refused  {writes}: leasehold why {job}";
+    one_write() "1 write";
+    writes(count) "{count} writes";
+    dropped(slots, job) "dropped  {slots}: leasehold why {job}";
+    one_slot() "1 slot";
+    slots(count) "{count} slots";
+    took(p50, p95, worst, runs) "took     p50 {p50}, p95 {p95}, worst {worst} ({runs})";
+    one_ok_run() "1 ok run";
+    ok_runs(count) "{count} ok runs";
+    held(p50, p95, worst, leases) "held     p50 {p50}, p95 {p95}, worst {worst} ({leases} taken by hand)";
+    one_lease() "1 lease";
+    leases(count) "{count} leases";
     every(interval) "started  mostly every {interval}";
     ttl(advice) "TTL      {advice}";
 
@@ -48,9 +54,4 @@ notes! {
          lease that is held by hand. A dead holder blocks others for that long; with `leasehold run`, 90s is enough";
     /// Records of a later version are counted by their keys.
     newer(count) "a newer version wrote {count} of the records; this one counts only the parts that it understands";
-}
-
-failures! {
-    unknown_name(name, store, scope) Usage "unknown_name"
-        { "there is no record of {name} on {store}{scope}" "" "To list the jobs: leasehold stats" }
 }

@@ -84,8 +84,9 @@ notes! {
     waits(times, attempts, quoted)
         "it failed {times}, and with the default of {attempts} attempts it waits for you (79): leasehold retry {quoted}";
     next_goes_on(steps) "the next run continues it: {steps}";
-    next_asks()
-        "it may have done its work: the next run asks you (79), unless that run has --if-unknown retry";
+    next_asks(key)
+        "it may have done its work: the next run asks you (79), unless that run has --if-unknown retry. Check \
+         whether it was done; then: leasehold retry --done {key}, or the same without --done if it was not";
     one_step() "1 of its steps is done and will not be repeated";
     steps(count) "{count} of its steps are done and will not be repeated";
     may_fail(attempts) "it is tried again until it has failed {attempts} times";

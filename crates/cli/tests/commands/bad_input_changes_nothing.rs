@@ -73,6 +73,7 @@ fn flags_and_words() {
             (&["staus"], 64, "'status'"),
             (&["run", "site"], 64, "<COMMAND>"),
             (&["run", "site", "--"], 64, "<COMMAND>"),
+            (&["run", "--", "./publish.sh"], 64, "leasehold run NAME -- ./publish.sh"),
             (&["run"], 64, "<NAME>"),
             (&["run", "site", "-E", "256", "true"], 64, "256 is not in 0..=255"),
             (&["run", "site", "-E", "-1", "true"], 64, "-1"),
@@ -88,6 +89,17 @@ fn flags_and_words() {
             (&["help", "nope"], 64, "help.no_command"),
         ],
     );
+}
+
+/// What only Leasehold itself starts is not suggested to people.
+#[test]
+fn internal_commands_are_not_suggested() {
+    let world = World::new();
+    world.run(&["runn"]).is(64, "").names(&["'run'"]);
+    for word in ["runn", "run-slo", "demo-acto"] {
+        let ended = world.run(&[word]);
+        assert!(!ended.err.contains("run-slot'") && !ended.err.contains("demo-actor'"), "{ended:#?}");
+    }
 }
 
 #[test]

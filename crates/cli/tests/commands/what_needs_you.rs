@@ -78,6 +78,24 @@ fn keys_that_failed_too_often_or_never_reported_are_told() {
     check(&world, &[]).is(0, "");
 }
 
+/// Also where the lease has another name than the key, and where a run takes over after the decision.
+#[test]
+fn a_decision_about_a_key_ends_what_is_told_of_its_run() {
+    for decision in [&["retry", "--done", "k"][..], &["retry", "k"]] {
+        let world = World::new();
+        let run = |command: &[&str]| {
+            world.run(&[&["run", "site", "--key", "k", "--ttl", "1s", "--"], command].concat())
+        };
+        run(&["sh", "-c", "kill -9 $PPID"]).is(137, "");
+        // The control: until somebody decides, it is told.
+        until("it is told", || (findings(&check(&world, &[])) == ["unknown site"]).then_some(()));
+        world.run(decision).is(0, "");
+        assert_eq!(findings(&check(&world, &[]).is(0, "")), [""; 0], "{decision:?}");
+        run(&["true"]).is(0, "");
+        assert_eq!(findings(&check(&world, &[]).is(0, "")), [""; 0], "{decision:?}");
+    }
+}
+
 #[test]
 fn a_dead_holder_is_told_until_the_next_run() {
     let world = World::new();

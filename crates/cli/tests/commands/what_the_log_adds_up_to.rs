@@ -114,6 +114,10 @@ fn stats_are_told_with_the_ttl_that_fits() {
     log.push(because("overlap", record("site", LogEvent::Skipped, MINUTE, MINUTE)));
     log.push(because("stale", record("site", LogEvent::Refused, MINUTE, MINUTE)));
     log.push(LogRecord { count: Some(3), ..record("site", LogEvent::Dropped, MINUTE, MINUTE) });
+    log.push(record("once", LogEvent::Ok, MINUTE, MINUTE));
+    log.push(record("once", LogEvent::Released, 2 * MINUTE, MINUTE));
+    log.push(LogRecord { count: Some(1), ..record("once", LogEvent::Dropped, MINUTE, MINUTE) });
+    log.extend(runs("once", LogEvent::Refused, 2, MINUTE));
     let url = with(&world, "sqlite", &log);
     let told = |job: &str| world.run(&["--store", &url, "stats", job]);
     let site = told("site");
@@ -131,6 +135,12 @@ fn stats_are_told_with_the_ttl_that_fits() {
         tells(&site, 0, says);
     }
     assert!(site.out.contains("90s is right"), "{site:#?}");
+    assert!(site.out.contains(" 1 write:") && site.out.contains(" 3 slots:"), "{site:#?}");
+    assert!(site.out.contains("(12 ok runs)"), "{site:#?}");
+    assert!(told("once").out.contains("(1 ok run)") && told("once").out.contains("(1 lease taken"));
+    assert!(told("once").out.contains(" 1 slot:") && told("once").out.contains(" 2 writes:"));
+    let table = world.run(&["--store", &url, "stats"]).is(0, "").out;
+    assert!(table.contains("%)") && !table.contains(" %"), "{table}");
     tells(&told("hand"), 0, "stats.by_hand");
     tells(&told("hand"), 0, "stats.held");
     tells(&told("bad"), 0, "stats.short");
@@ -147,7 +157,7 @@ fn stats_are_told_with_the_ttl_that_fits() {
 fn what_is_not_there_is_said() {
     let world = World::new();
     tells(&world.run(&["stats"]), 0, "stats.nothing");
-    world.run(&["stats", "sight"]).is(64, "stats.unknown_name").names(&["sight"]);
+    world.run(&["stats", "sight"]).is(64, "history.unknown_name").names(&["sight"]);
     world.run(&["run", "--no-history", "site", "true"]).is(0, "");
     tells(&world.run(&["stats", "site"]), 0, "stats.nothing_of");
     world.run(&["stats", "site", "--since", "7"]).is(64, "\"7\" has no unit");

@@ -53,6 +53,8 @@ fn what_fails_is_tried_again_and_then_waits_for_a_person() {
     world.run(&["once", "k", "--", "true"]).is(0, "");
     world.run(&["retry", "k"]).is(0, "retry.left").names(&["it is done"]);
     world.run(&["retry", "other"]).is(64, "retry.no_record");
+    world.run(&["run", "lease", "true"]).is(0, "");
+    world.run(&["retry", "lease"]).is(64, "retry.not_an_item").names(&["leasehold history lease"]);
 }
 
 /// A wrapper that is killed in the middle of its job.

@@ -63,7 +63,7 @@ fn unscheduled(entry: &Entry) -> String {
         NextRun::FailedTooOften => say::waits(times(failures), attempts, name),
         NextRun::Unknown(_) => match next_run(entry, IfUnknown::Retry, attempts) {
             NextRun::Unknown(RetryDoubt::TooOften { .. }) => say::check_first(name),
-            _ => say::next_asks(),
+            _ => say::next_asks(name),
         },
         NextRun::Skips => say::not_run_again(),
     }

@@ -523,7 +523,9 @@ fn matters(
     }
     // The record of an item says how that stands.
     let unrecorded = |row: &&LeaseRow| expired_item(row).is_none_or(|item| recent.absent.contains(&item));
-    needs.extend(expired.iter().filter(unrecorded).cloned().map(Box::new).map(Matter::NeverReported));
+    let undecided = |row: &&LeaseRow| row.run.is_none_or(|run| !recent.newest.is_decided(run));
+    let never_reported = expired.iter().filter(unrecorded).filter(undecided);
+    needs.extend(never_reported.cloned().map(Box::new).map(Matter::NeverReported));
     for job in jobs {
         match &job.standing {
             Standing::Overdue(late, slots) => needs.push(Matter::Overdue(job.name.clone(), *late, *slots)),
