@@ -109,10 +109,8 @@ pub fn usage(mut error: clap::Error) -> u8 {
         _ => {
             let text = error.render().to_string();
             out::say(text.trim_start_matches("error: ").trim_end());
-            let typed: Vec<String> = std::env::args_os()
-                .skip(1)
-                .map(|word| one_line(&word.to_string_lossy()).into_owned())
-                .collect();
+            let typed: Vec<String> =
+                std::env::args_os().skip(1).map(|word| one_line(&word.to_string_lossy())).collect();
             if error.kind() == ErrorKind::MissingRequiredArgument
                 && let Some((command, word)) = read_as_name(&typed)
             {

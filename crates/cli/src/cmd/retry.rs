@@ -39,7 +39,7 @@ pub fn run(flags: &Everywhere, args: &RetryArgs, out: &Out) -> Result<u8, Failed
     }
     let Some((entry, version)) = found else {
         if let Ok(name) = Name::new(&args.key)
-            && (history::is_known_here(flags, &name) || stats::is_known(&mut opened, &name)?)
+            && (history::is_known_here(flags, name.as_str()) || stats::is_known(&mut opened, &name)?)
         {
             return Err(say::not_an_item(name));
         }

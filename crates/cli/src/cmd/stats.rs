@@ -69,7 +69,7 @@ pub fn run(flags: &Everywhere, args: &StatsArgs, out: &Out) -> Result<u8, Failed
                 }
                 Ok(exit::OK)
             }
-            None => Err(history::unheard_of(&mut opened, job)?),
+            None => Err(history::unheard_of(&mut opened, job.as_str())?),
         };
     }
     if out.json {
@@ -159,8 +159,8 @@ fn one(job: &Name, stats: &RunStats, ttl: Option<Duration>, since: Duration, out
     if let count @ 1.. = stats.dropped_slots {
         lines.push(say::dropped(counted(count, say::one_slot, say::slots), job));
     }
-    let ok_runs = counted(stats.ok.count, say::one_ok_run, say::ok_runs);
-    let leases = counted(stats.by_hand.count, say::one_lease, say::leases);
+    let ok_runs = counted(stats.ok.count as u64, say::one_ok_run, say::ok_runs);
+    let leases = counted(stats.by_hand.count as u64, say::one_lease, say::leases);
     let took = (&stats.ok, ok_runs, say::took as fn(_, _, _, _) -> String);
     for (times, count, line) in [took, (&stats.by_hand, leases, say::held)] {
         if let RunTimes { p50: Some(p50), p95: Some(p95), worst: Some(worst), .. } = times {

@@ -72,7 +72,8 @@ fn it_gives_way_once_if_all_are_busy() {
         site.tick(machine).quiet();
     }
     assert!(runs(&site).is_empty(), "{:?}", runs(&site));
-    assert_eq!(site.history("letter").len(), 1);
+    // Each machine may have started a run that was skipped.
+    assert!(site.history("letter").iter().all(|row| row["outcome"] == "skipped"));
 }
 
 /// The control: without a slot the leases alone let both in.
