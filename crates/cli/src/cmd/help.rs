@@ -112,9 +112,9 @@ pub fn usage(mut error: clap::Error) -> u8 {
             let typed: Vec<String> =
                 std::env::args_os().skip(1).map(|word| one_line(&word.to_string_lossy())).collect();
             if error.kind() == ErrorKind::MissingRequiredArgument
-                && let Some((command, word)) = read_as_name(&typed)
+                && let Some(word) = read_as_name(&typed)
             {
-                out::say(&say::read_as_name(word, command));
+                out::say(&say::read_as_name(word));
             }
             if for_eval(std::env::args_os()) {
                 out::line(&format!("(exit {})", exit::USAGE));
@@ -124,11 +124,10 @@ pub fn usage(mut error: clap::Error) -> u8 {
     }
 }
 
-/// Of `run -- COMMAND`: the command of Leasehold, and the word that was read as the name.
-fn read_as_name(typed: &[String]) -> Option<(&str, &str)> {
-    let command = typed.first().filter(|command| *command == "run" || *command == "once")?;
+/// Of `run -- COMMAND`, the word that was read as the name.
+fn read_as_name(typed: &[String]) -> Option<&str> {
     match typed.split(|word| word == "--").collect::<Vec<_>>()[..] {
-        [_, [word]] => Some((command, word)),
+        [[command, ..], [word]] if command == "run" => Some(word),
         _ => None,
     }
 }

@@ -19,8 +19,8 @@ notes! {
     bad_token(text) "{text} is not a token: a token is a whole number from 1 to 2^53 - 1";
 
     /// `run -- COMMAND`.
-    read_as_name(word, command)
-        "the first word, {word}, was read as NAME, so no command is left. Give the lease a name: leasehold {command} \
+    read_as_name(word)
+        "the first word, {word}, was read as NAME, so no command is left. Give the lease a name: leasehold run \
          NAME -- {word}";
 
     exit_codes() "The exit code is that of the command if it ran to its end. Otherwise:";

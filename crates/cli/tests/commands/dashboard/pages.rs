@@ -163,10 +163,10 @@ fn a_job_has_numbers_and_advice() {
     let held: Vec<LogRecord> =
         (1..=10).map(|n| run(now() - n * 600, LogEvent::Released, "by-hand", "vm", n, 300)).collect();
     log(&board.url, &held);
-    board.get("/job/by-hand").is(200).has(&["8m to 10m", "nothing renews a lease"]);
+    board.get("/job/by-hand").is(200).has(&["8m to 10m, 1.5 to 2 times"]);
     // The lease is held now, with its own TTL.
     board.run(&["acquire", "by-hand", "--ttl", "1h"]).token();
-    board.get("/job/by-hand").is(200).has(&["1h is long", "nothing renews a lease"]);
+    board.get("/job/by-hand").is(200).has(&["1h is long: use"]);
     // With another TTL in leasehold.toml another advice.
     let file = std::fs::read_to_string(board.world.path("leasehold.toml")).unwrap();
     board.world.write("leasehold.toml", &file.replace("offset = \"30m\"", "offset = \"30m\"\nttl = \"80m\""));
