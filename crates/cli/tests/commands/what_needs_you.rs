@@ -48,7 +48,7 @@ fn nothing_needs_anybody_after_runs_that_went_well_and_skips() {
     told(&world, &[], &["check.last_run"]);
     check(&world, &["site"]).is(0, "");
     check(&world, &["key"]).is(0, "");
-    world.run(&["check", "sight"]).is(64, "history.unknown_name").names(&["Did you mean site?"]);
+    world.run(&["check", "sitee"]).is(64, "history.unknown_name").names(&["Did you mean site?"]);
     assert_eq!(findings(&check(&world, &["other"]).is(1, "")), ["failed other"]);
     // A run that goes well ends it.
     world.run(&["run", "other", "true"]).is(0, "");
