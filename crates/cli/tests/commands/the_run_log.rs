@@ -123,6 +123,38 @@ fn a_refused_write_is_logged_with_both_tokens() {
     });
 }
 
+/// Another store knows a lease of the same name, and a run there ends first.
+#[test]
+fn a_refusal_goes_to_the_store_of_its_run() {
+    let site = Site::new("sqlite");
+    let other = Site { url: site.world.store("dir"), world: site.world };
+    let site = |args: &[&str]| other.world.run(&[&["--store", "sqlite:own.db"], args].concat());
+    site(&["run", "site", "--fence", "file:page", "--", "true"]).quiet();
+    other.run(&["run", "site", "--", "true"]).quiet();
+    let write = format!("echo x | {} write file:page; echo written; read line", binary().display());
+    let mut run = other.world.start(&["--store", "sqlite:own.db", "run", "site", "--", "sh", "-c", &write]);
+    assert_eq!(run.line(), "written");
+    other.run(&["run", "site", "--", "true"]).quiet();
+    assert_eq!(other.told(), ["ok", "ok"]);
+    run.close_stdin();
+    run.ended();
+    let refused = site(&["--json", "history", "site", "--only", "refused"]).is(0, "").json();
+    assert_eq!((&refused["token"], &refused["fence"]), (&2.into(), &1.into()), "{refused}");
+}
+
+/// A pipe among the kept records is nothing that a run waits for.
+#[test]
+fn a_pipe_is_not_waited_for() {
+    let site = Site::new("sqlite");
+    site.run(&["run", "hello", "--", "true"]).quiet();
+    fs::create_dir_all(site.world.state().join("unlogged")).unwrap();
+    let pipe = site.world.at(".local/state/leasehold/unlogged/1-1-ok.json");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    site.run(&["run", "hello", "--", "true"]).quiet();
+    assert_eq!(site.told(), ["ok", "ok"]);
+}
+
 #[test]
 fn what_a_person_did_is_logged_with_who_and_where() {
     each(|site| {
