@@ -70,6 +70,7 @@ pub struct LeaseRow {
     /// The job of that run.
     pub job: Option<String>,
     /// Its id in the run log.
+    #[cfg_attr(not(feature = "http"), allow(dead_code))] // only the dashboard asks for it
     pub run: Option<LogId>,
     /// The slot of that run.
     pub slot: Option<String>,
