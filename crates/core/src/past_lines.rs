@@ -1,4 +1,4 @@
-//! The lines about past runs in lease records of versions before 0.3.
+//! The lines about past runs in lease records, from before there was a run log.
 //!
 //! Later versions write the run log instead ([`crate::run_log`]) and carry these lines along. A server in front
 //! of a store still has clients that add them.

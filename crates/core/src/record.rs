@@ -79,7 +79,7 @@ pub struct LeaseRecord {
     pub hold: Option<Hold>,
     /// The current or last holder.
     pub holder: Holder,
-    /// Lines of versions before 0.3 about past runs. Carried along; no rule reads them.
+    /// Lines about past runs, from before there was a run log. Carried along; no rule reads them.
     pub past: Vec<String>,
     /// Additions of later versions, kept unread.
     pub more: Additions,

@@ -142,3 +142,10 @@ fn what_is_not_ours_is_refused() {
     let unknown = LogLine::read(&key.replace(".ok.", ".blessed.")).unwrap();
     assert_eq!((unknown.event(), unknown.word.as_str()), (None, "blessed"), "a word of a later version");
 }
+
+#[test]
+fn a_key_without_a_job_has_a_day_and_hides_no_other() {
+    assert_eq!(day_in("log/79223"), Some(LAST_DAY - 79_223));
+    assert_eq!(day_in("log/79223/site/R1"), day_in("log/79223"));
+    assert_eq!((day_in("log/7922"), day_in("leases/site")), (None, None));
+}
